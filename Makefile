@@ -1,0 +1,47 @@
+# `make demo` and `make test` set everything up themselves; they need python3 >= 3.11 and the package registries.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN     = $(VENV)/bin
+TRANSPORT ?= auto
+JOBS   ?= 2
+
+.PHONY: setup demo test check format bench proto lock clean
+
+setup: $(VENV)/.stamp
+
+$(VENV)/.stamp: requirements-dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit("python3 >= 3.11 is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+demo: setup  ## real Envoy, the picker, five model servers, traffic
+	$(BIN)/epp demo
+
+test: setup  ## every test
+	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
+
+check: setup  ## what must hold before a commit
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m protos.generate --check
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+proto: setup
+	$(BIN)/python -m protos.generate
+
+lock:  ## pin every dependency with hashes and without index addresses
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra demo --extra s3 --extra test --extra dev -o requirements-dev.txt pyproject.toml
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra s3 -c requirements-dev.txt -o requirements.txt pyproject.toml
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info site

@@ -1,0 +1,1 @@
+"""The endpoint picker: Envoy asks where to send a request, and this answers."""

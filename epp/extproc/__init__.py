@@ -1,0 +1,1 @@
+"""Envoy's external-processing protocol, without a socket: frames in, frames out."""

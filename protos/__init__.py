@@ -1,0 +1,1 @@
+"""The wire messages: our own small subsets of Envoy's ext_proc and of gRPC health checking."""
