@@ -24,7 +24,13 @@ def generate(out: Path) -> None:
 
     sources = sorted(str(path) for path in HERE.glob("*.proto"))
     well_known = str(files("grpc_tools") / "_proto")
-    arguments = ["protoc", f"-I{HERE}", f"-I{well_known}", f"--python_out={out}", f"--pyi_out={out}"]
+    arguments = [
+        "protoc",
+        f"-I{HERE}",
+        f"-I{well_known}",
+        f"--python_out={out}",
+        f"--pyi_out={out}",
+    ]
     if protoc.main([*arguments, *sources]) != 0:
         raise RuntimeError("protoc failed, its message is above")
     (out / "__init__.py").write_text(MARK)

@@ -182,12 +182,14 @@ class HeaderValueOption(_message.Message):
     def __init__(self, header: _Optional[_Union[HeaderValue, _Mapping]] = ..., append_action: _Optional[_Union[HeaderAppendAction, str]] = ...) -> None: ...
 
 class BodyMutation(_message.Message):
-    __slots__ = ("body", "streamed_response")
+    __slots__ = ("body", "clear_body", "streamed_response")
     BODY_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_BODY_FIELD_NUMBER: _ClassVar[int]
     STREAMED_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     body: bytes
+    clear_body: bool
     streamed_response: StreamedBodyResponse
-    def __init__(self, body: _Optional[bytes] = ..., streamed_response: _Optional[_Union[StreamedBodyResponse, _Mapping]] = ...) -> None: ...
+    def __init__(self, body: _Optional[bytes] = ..., clear_body: _Optional[bool] = ..., streamed_response: _Optional[_Union[StreamedBodyResponse, _Mapping]] = ...) -> None: ...
 
 class StreamedBodyResponse(_message.Message):
     __slots__ = ("body", "end_of_stream")
