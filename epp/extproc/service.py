@@ -27,8 +27,8 @@ from epp.extproc.outcome import Observer, Outcome
 from epp.extproc.refusal import refusal
 from epp.extproc.response import ResponseWatch
 from epp.extproc.session import ProtocolViolation, Session, State
-from epp.routing.request import UNBOUND, Binding, Listing, Request
-from epp.routing.resolve import read_binding
+from epp.routing.request import Binding, Listing, Request
+from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, read_binding
 from epp.routing.router import Router, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ _log = logging.getLogger(__name__)
 LISTED = "listed"
 _CLOSED = Reply((), OK)
 _NO_HEADERS: Mapping[str, bytes] = {}
+_BINDING_FIELDS = (b":authority", NAMESPACE_METADATA, POOL_METADATA)
 _BINDINGS = 1024
 """Distinct sets of binding metadata that are remembered: gateways have a handful."""
 
@@ -76,7 +77,7 @@ class ExtProc:
         self.pass_response = pass_response
         self.limits = limits
         self.buffered_bytes = 0
-        self._bindings: dict[Metadata, Binding] = {}
+        self._bindings: dict[tuple[bytes | None, ...], Binding] = {}
 
     def open(self, path: str, metadata: Metadata, push: Push) -> "Stream | None":
         """Begin one ext_proc stream; None for any other method."""
@@ -85,18 +86,13 @@ class ExtProc:
         return Stream(self, self._binding(metadata))
 
     def _binding(self, metadata: Metadata) -> Binding:
-        told = tuple(
-            item
-            for item in metadata
-            if item[0] in (b":authority", b"x-epp-namespace", b"x-epp-pool")
-        )
-        if not told:
-            return UNBOUND
+        fields = dict(metadata)
+        told = tuple(map(fields.get, _BINDING_FIELDS))
         binding = self._bindings.get(told)
         if binding is None:
             if len(self._bindings) >= _BINDINGS:
                 self._bindings.clear()
-            binding = self._bindings[told] = read_binding(dict(told))
+            binding = self._bindings[told] = read_binding(fields)
         return binding
 
 
