@@ -21,7 +21,7 @@ from prometheus_client.exposition import choose_encoder
 from datastore.model import PoolView
 from epp import errors
 from epp.catalogue import CATALOGUE, Described
-from epp.outcome import PICKED, Outcome
+from epp.outcome import LISTED, PICKED, Outcome
 from epp.series import LAG_S, PICKER_S, Histogram, Responses, Series
 
 UNKNOWN = "unknown"
@@ -76,7 +76,7 @@ class PickerMetrics:
         self._picker_s.observe(outcome.picker_s)
         if outcome.reason == PICKED:
             series.count_pick(outcome.pod, outcome.endpoint, outcome.port)
-        else:
+        elif outcome.reason != LISTED:
             series.count_error(outcome.reason if outcome.reason in REASONS else "internal_error")
         return series
 

@@ -1,7 +1,7 @@
 """Watch a response pass: its status, its first byte, its end.  It changes nothing."""
 
-from epp.extproc.events import Event, ResponseBody, ResponseHeaders, ResponseTrailers, Route
-from epp.extproc.outcome import Served
+from epp.extproc.events import Event, ResponseBody, ResponseHeaders, ResponseTrailers
+from epp.outcome import Outcome, Served
 
 
 class ResponseWatch:
@@ -11,17 +11,15 @@ class ResponseWatch:
         "_body_bytes",
         "_endpoint",
         "_first_byte_at",
+        "_outcome",
         "_picked_at",
-        "_route",
         "_status",
-        "_target",
     )
 
-    def __init__(self, route: Route, target: str, picked_at: float) -> None:
-        self._route = route
-        self._target = target
+    def __init__(self, outcome: Outcome, picked_at: float) -> None:
+        self._outcome = outcome
         self._picked_at = picked_at
-        self._endpoint = route.destination.partition(",")[0]
+        self._endpoint = outcome.endpoint.partition(",")[0]
         self._status = 0
         self._first_byte_at: float | None = None
         self._body_bytes = 0
@@ -48,9 +46,7 @@ class ResponseWatch:
         """Return how the response went, as of `now` (monotonic seconds)."""
         first = self._first_byte_at
         return Served(
-            model=self._route.model,
-            target=self._target,
-            pool=self._route.pool,
+            outcome=self._outcome,
             endpoint=self._endpoint,
             status=self._status,
             first_byte_s=first - self._picked_at if first is not None else None,
