@@ -49,7 +49,8 @@ class Served(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     Times are seconds since the pick; `status` 0 and `first_byte_s` None mean that none came.
     `endpoint` is the one that the gateway says has served it, else our first choice.
-    `complete` is false when the stream ended before the response did.
+    `complete` is false when the stream ended before the response did.  Tokens are what the model
+    server reported (None = nothing).
     """
 
     outcome: Outcome
@@ -59,6 +60,9 @@ class Served(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     duration_s: float
     body_bytes: int
     complete: bool
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_tokens: int | None = None
 
 
 class Observer(Protocol):

@@ -32,4 +32,7 @@ class Recorder:
             duration_s=response.duration_s,
             ttft_s=response.first_byte_s,
             response_bytes=response.body_bytes,
+            input_tokens=response.input_tokens,
+            output_tokens=response.output_tokens,
+            cached_tokens=response.cached_tokens,
         )
