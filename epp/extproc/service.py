@@ -23,19 +23,19 @@ from epp.extproc.events import (
     RequestHeaders,
     Route,
 )
-from epp.extproc.outcome import Observer, Outcome
 from epp.extproc.refusal import refusal
 from epp.extproc.response import ResponseWatch
 from epp.extproc.session import ProtocolViolation, Session, State
-from epp.routing.request import UNBOUND, Binding, Listing, Request
-from epp.routing.resolve import read_binding
+from epp.outcome import LISTED, PICKED, Observer, Outcome
+from epp.routing.request import Binding, Listing, Request
+from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, read_binding
 from epp.routing.router import Router, Snapshot
 
 _log = logging.getLogger(__name__)
 
-LISTED = "listed"
 _CLOSED = Reply((), OK)
 _NO_HEADERS: Mapping[str, bytes] = {}
+_BINDING_FIELDS = (b":authority", NAMESPACE_METADATA, POOL_METADATA)
 _BINDINGS = 1024
 """Distinct sets of binding metadata that are remembered: gateways have a handful."""
 
@@ -76,7 +76,7 @@ class ExtProc:
         self.pass_response = pass_response
         self.limits = limits
         self.buffered_bytes = 0
-        self._bindings: dict[Metadata, Binding] = {}
+        self._bindings: dict[tuple[bytes | None, ...], Binding] = {}
 
     def open(self, path: str, metadata: Metadata, push: Push) -> "Stream | None":
         """Begin one ext_proc stream; None for any other method."""
@@ -85,18 +85,13 @@ class ExtProc:
         return Stream(self, self._binding(metadata))
 
     def _binding(self, metadata: Metadata) -> Binding:
-        told = tuple(
-            item
-            for item in metadata
-            if item[0] in (b":authority", b"x-epp-namespace", b"x-epp-pool")
-        )
-        if not told:
-            return UNBOUND
+        fields = dict(metadata)
+        told = tuple(map(fields.get, _BINDING_FIELDS))
         binding = self._bindings.get(told)
         if binding is None:
             if len(self._bindings) >= _BINDINGS:
                 self._bindings.clear()
-            binding = self._bindings[told] = read_binding(dict(told))
+            binding = self._bindings[told] = read_binding(fields)
         return binding
 
 
@@ -177,24 +172,33 @@ class Stream:
         found = service.router.route(request, scope, service.knowledge, started)
         size = len(ask.body) if ask.body is not None else 0
         if isinstance(found, Listing):
-            self._tell(started, size, scope.namespace, 200, LISTED)
+            outcome = self._outcome(started, size, scope.namespace, reason=LISTED)
+            service.observer.picked(outcome)
             return self._session.answer(Answer(200, found.body, LISTED))
         pool = str(found.pool)
         route = Route(found.destination, pool, found.model, found.body, found.drop_encoding)
         actions = self._session.route(route)
-        if service.pass_response:
-            self._response = ResponseWatch(route, found.target, started)
-        self._tell(
-            started,
-            size,
-            found.pool.namespace,
-            200,
-            found.reason,
+        first = found.endpoints[0]
+        outcome = Outcome(
+            request_id=_text(self._headers, "x-request-id"),
+            namespace=found.pool.namespace,
             model=found.model,
+            known=found.known,
             target=found.target,
             pool=pool,
             endpoint=route.destination,
+            pod=first.backend.name,
+            port=first.port,
+            choice=found.choice,
+            reason=PICKED,
+            revision=service.knowledge.revision,
+            picker_s=service.clock() - started,
+            body_bytes=size,
+            passes=service.pass_response,
         )
+        service.observer.picked(outcome)
+        if service.pass_response:
+            self._response = ResponseWatch(outcome, started)
         return actions
 
     def _refuse(self, error: RequestError, started: float) -> tuple[Action, ...]:
@@ -202,44 +206,46 @@ class Stream:
         if session.state is State.RESPONSE:  # the request is on its way: nothing left to refuse
             session.abandon()
             return (Close(),)
-        scope = self._service.router.scope(self._binding, self._service.knowledge)
-        pool = error.pool or (str(scope.pool) if scope.pool is not None else "")
-        size = session.buffered_bytes
-        self._tell(
-            started, size, scope.namespace, error.status, error.reason, model=error.model, pool=pool
+        service = self._service
+        scope = service.router.scope(self._binding, service.knowledge)
+        outcome = self._outcome(
+            started,
+            session.buffered_bytes,
+            scope.namespace,
+            reason=error.reason,
+            status=error.status,
+            model=error.model,
+            known=bool(error.model),
+            pool=error.pool or (str(scope.pool) if scope.pool is not None else ""),
         )
+        service.observer.picked(outcome)
         path = _text(self._headers, ":path").partition("?")[0]
         return session.answer(refusal(error, path))
 
-    def _tell(
+    def _outcome(
         self,
         started: float,
         body_bytes: int,
         namespace: str,
-        status: int,
-        reason: str,
         *,
+        reason: str,
+        status: int = 200,
         model: str = "",
-        target: str = "",
+        known: bool = True,
         pool: str = "",
-        endpoint: str = "",
-    ) -> None:
-        service = self._service
-        service.observer.picked(
-            Outcome(
-                request_id=_text(self._headers, "x-request-id"),
-                namespace=namespace,
-                model=model,
-                target=target,
-                pool=pool,
-                endpoint=endpoint,
-                status=status,
-                reason=reason,
-                revision=service.knowledge.revision,
-                picker_s=service.clock() - started,
-                body_bytes=body_bytes,
-                passes=self._response is not None,
-            )
+    ) -> Outcome:
+        """Return what came of a request that got no endpoint."""
+        return Outcome(
+            request_id=_text(self._headers, "x-request-id"),
+            namespace=namespace,
+            model=model,
+            known=known,
+            pool=pool,
+            reason=reason,
+            status=status,
+            revision=self._service.knowledge.revision,
+            picker_s=self._service.clock() - started,
+            body_bytes=body_bytes,
         )
 
     # --- the response, where it passes --------------------------------------------------------
