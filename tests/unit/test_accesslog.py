@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from epp.accesslog import MAX_NAME, AccessLog
-from epp.extproc.outcome import Outcome
 from epp.logs import JsonFormatter, set_up_logs
+from epp.outcome import Outcome
 
 
 def outcome(**changes: Any) -> Outcome:
@@ -65,6 +65,7 @@ def test_a_line_says_what_came_of_a_request(pipe: tuple[int, int]) -> None:
             "target": "llama-v1",
             "pool": "prod/gpus",
             "endpoint": "10.0.0.1:8000",
+            "choice": "",
             "reason": "less_loaded",
             "status": 200,
             "state_revision": 7,

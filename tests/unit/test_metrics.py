@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from datastore.model import Endpoint, InferencePool, Load, ObjectName, PoolView
 from epp import errors
 from epp.catalogue import CATALOGUE, TRANSPORT
-from epp.extproc.outcome import Outcome, Served
 from epp.extproc.transports.limits import TransportStats
 from epp.metrics import MAX_SERIES, OTHER, REASONS, PickerMetrics
+from epp.outcome import Outcome, Served
 from epp.series import PICKER_S, Histogram
 
 GOLDEN = Path(__file__).parent / "golden_metrics.txt"
@@ -78,9 +78,8 @@ def refused(reason: str, **changes: Any) -> Outcome:
 
 def served(**changes: Any) -> Served:
     values: dict[str, Any] = {
-        "model": "llama", "target": "llama-v1", "pool": "prod/gpus", "endpoint": "10.0.0.1:8000",
-        "status": 200, "first_byte_s": 0.1, "duration_s": 1.0, "body_bytes": 5000,
-        "complete": True,
+        "outcome": picked(passes=True), "endpoint": "10.0.0.1:8000", "status": 200,
+        "first_byte_s": 0.1, "duration_s": 1.0, "body_bytes": 5000, "complete": True,
     }  # fmt: skip
     return Served(**{**values, **changes})
 
@@ -98,7 +97,7 @@ def filled() -> PickerMetrics:
         duration_s=2.0, ttft_s=None, response_bytes=700, input_tokens=20, output_tokens=100,
         cached_tokens=16,
     )  # fmt: skip
-    metrics.picked(refused("model_not_found", model="unknown"))
+    metrics.picked(refused("model_not_found", model="", known=False))
     metrics.picked(refused("no_ready_endpoint", target="llama-v1", status=503))
     metrics.record_lag(0.0004)
     for name in ("epp_state_age_seconds", "epp_manifest_errors_total", "epp_manifests_broken",
