@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from epp.extproc.outcome import Outcome
+from epp.outcome import Outcome
 
 MAX_LINES = 65_536
 """About 20 s of a busy picker, 30 MB."""
@@ -39,6 +39,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     target: str
     pool: str
     endpoint: str
+    choice: str
     reason: str
     status: int
     state_revision: int
@@ -56,6 +57,7 @@ def line(outcome: Outcome, at_s: float) -> Line:
         target=outcome.target,
         pool=outcome.pool,
         endpoint=outcome.endpoint,
+        choice=outcome.choice,
         reason=outcome.reason,
         status=outcome.status,
         state_revision=outcome.revision,

@@ -2,7 +2,7 @@
 
 Requests are counted in plain numbers (`epp.series`) and turned into metrics when somebody reads
 them.  Labels come from closed sets: names of InferenceModels, their targets and pools, and the
-reasons of `epp.errors`.
+reasons of `epp.errors`.  A name that only a client knows is counted as `unknown`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +21,11 @@ from prometheus_client.exposition import choose_encoder
 from datastore.model import PoolView
 from epp import errors
 from epp.catalogue import CATALOGUE, TRANSPORT
-from epp.extproc.outcome import Outcome, Served
+from epp.outcome import Outcome, Served
 from epp.series import LAG_S, PICKER_S, Histogram, Responses, Series
+
+UNKNOWN = "unknown"
+"""The label of every model name that is no InferenceModel."""
 
 OTHER = "other"
 """The label of series beyond `MAX_SERIES`."""
@@ -67,7 +70,7 @@ class PickerMetrics:
 
     def picked(self, outcome: Outcome) -> None:
         """Count one answered request."""
-        series = self.series(outcome.namespace, outcome.model, outcome.target, outcome.pool)
+        series = self._series_of(outcome)
         series.requests += 1
         series.request_bytes.observe(outcome.body_bytes)
         self._picker_s.observe(outcome.picker_s)
@@ -80,15 +83,23 @@ class PickerMetrics:
 
     def served(self, response: Served) -> None:
         """Count the end of a response that passed through the picker."""
-        namespace = response.pool.partition("/")[0]
-        series = self.series(namespace, response.model, response.target, response.pool)
+        series = self._series_of(response.outcome)
         series.running = max(0, series.running - 1)  # its start may have been forgotten
         if response.complete:
             series.count_response(
                 duration_s=response.duration_s,
                 ttft_s=response.first_byte_s,
                 response_bytes=response.body_bytes,
+                input_tokens=response.input_tokens,
+                output_tokens=response.output_tokens,
+                cached_tokens=response.cached_tokens,
             )
+
+    def _series_of(self, outcome: Outcome) -> Series:
+        if outcome.known:
+            return self.series(outcome.namespace, outcome.model, outcome.target, outcome.pool)
+        target = UNKNOWN if outcome.target else ""
+        return self.series(outcome.namespace, UNKNOWN, target, outcome.pool)
 
     def series(self, namespace: str, model: str, target: str, pool: str) -> Series:
         """Return the series of these labels; beyond `MAX_SERIES`, one for all that are new."""

@@ -1,7 +1,7 @@
 """Who is told of each request: the metrics, and the access log if there is one."""
 
 from epp.accesslog import AccessLog
-from epp.extproc.outcome import Outcome, Served
+from epp.outcome import Outcome, Served
 from epp.metrics import PickerMetrics
 
 

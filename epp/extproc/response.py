@@ -1,7 +1,8 @@
-"""Watch a response pass: its status, its first byte, its end.  It changes nothing."""
+"""Watch a response pass: its status, its first byte, its tokens, its end.  It changes nothing."""
 
-from epp.extproc.events import Event, ResponseBody, ResponseHeaders, ResponseTrailers, Route
-from epp.extproc.outcome import Served
+from epp.extproc.events import Event, ResponseBody, ResponseHeaders, ResponseTrailers
+from epp.extproc.usage import UsageReader
+from epp.outcome import Outcome, Served
 
 
 class ResponseWatch:
@@ -11,20 +12,20 @@ class ResponseWatch:
         "_body_bytes",
         "_endpoint",
         "_first_byte_at",
+        "_outcome",
         "_picked_at",
-        "_route",
         "_status",
-        "_target",
+        "_usage",
     )
 
-    def __init__(self, route: Route, target: str, picked_at: float) -> None:
-        self._route = route
-        self._target = target
+    def __init__(self, outcome: Outcome, picked_at: float) -> None:
+        self._outcome = outcome
         self._picked_at = picked_at
-        self._endpoint = route.destination.partition(",")[0]
+        self._endpoint = outcome.endpoint.partition(",")[0]
         self._status = 0
         self._first_byte_at: float | None = None
         self._body_bytes = 0
+        self._usage = UsageReader(b"")
 
     def take(self, event: Event, now: float) -> bool:
         """Take an event of the stream; tell whether the response is complete."""
@@ -33,11 +34,13 @@ class ResponseWatch:
                 status = headers.get(":status", b"")
                 self._status = int(status) if status.isdigit() else 0
                 self._endpoint = served or self._endpoint
+                self._usage = UsageReader(headers.get("content-type", b""))
                 return end
             case ResponseBody(data, end):
                 if self._first_byte_at is None and data:
                     self._first_byte_at = now
                 self._body_bytes += len(data)
+                self._usage.feed(data, end=end)
                 return end
             case ResponseTrailers():
                 return True
@@ -46,15 +49,16 @@ class ResponseWatch:
 
     def served(self, now: float, *, complete: bool) -> Served:
         """Return how the response went, as of `now` (monotonic seconds)."""
-        first = self._first_byte_at
+        first, tokens = self._first_byte_at, self._usage.tokens
         return Served(
-            model=self._route.model,
-            target=self._target,
-            pool=self._route.pool,
+            outcome=self._outcome,
             endpoint=self._endpoint,
             status=self._status,
             first_byte_s=first - self._picked_at if first is not None else None,
             duration_s=now - self._picked_at,
             body_bytes=self._body_bytes,
             complete=complete,
+            input_tokens=tokens.input,
+            output_tokens=tokens.output,
+            cached_tokens=tokens.cached,
         )

@@ -23,17 +23,16 @@ from epp.extproc.events import (
     RequestHeaders,
     Route,
 )
-from epp.extproc.outcome import Observer, Outcome
 from epp.extproc.refusal import refusal
 from epp.extproc.response import ResponseWatch
 from epp.extproc.session import ProtocolViolation, Session, State
+from epp.outcome import LISTED, PICKED, Observer, Outcome
 from epp.routing.request import Binding, Listing, Request
 from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, read_binding
 from epp.routing.router import Router, Snapshot
 
 _log = logging.getLogger(__name__)
 
-LISTED = "listed"
 _CLOSED = Reply((), OK)
 _NO_HEADERS: Mapping[str, bytes] = {}
 _BINDING_FIELDS = (b":authority", NAMESPACE_METADATA, POOL_METADATA)
@@ -173,24 +172,30 @@ class Stream:
         found = service.router.route(request, scope, service.knowledge, started)
         size = len(ask.body) if ask.body is not None else 0
         if isinstance(found, Listing):
-            self._tell(started, size, scope.namespace, 200, LISTED)
+            outcome = self._outcome(started, size, scope.namespace, reason=LISTED)
+            service.observer.picked(outcome)
             return self._session.answer(Answer(200, found.body, LISTED))
         pool = str(found.pool)
         route = Route(found.destination, pool, found.model, found.body, found.drop_encoding)
         actions = self._session.route(route)
-        if service.pass_response:
-            self._response = ResponseWatch(route, found.target, started)
-        self._tell(
-            started,
-            size,
-            found.pool.namespace,
-            200,
-            found.reason,
+        outcome = Outcome(
+            request_id=_text(self._headers, "x-request-id"),
+            namespace=found.pool.namespace,
             model=found.model,
+            known=found.known,
             target=found.target,
             pool=pool,
             endpoint=route.destination,
+            choice=found.choice,
+            reason=PICKED,
+            revision=service.knowledge.revision,
+            picker_s=service.clock() - started,
+            body_bytes=size,
+            passes=service.pass_response,
         )
+        service.observer.picked(outcome)
+        if service.pass_response:
+            self._response = ResponseWatch(outcome, started)
         return actions
 
     def _refuse(self, error: RequestError, started: float) -> tuple[Action, ...]:
@@ -198,44 +203,46 @@ class Stream:
         if session.state is State.RESPONSE:  # the request is on its way: nothing left to refuse
             session.abandon()
             return (Close(),)
-        scope = self._service.router.scope(self._binding, self._service.knowledge)
-        pool = error.pool or (str(scope.pool) if scope.pool is not None else "")
-        size = session.buffered_bytes
-        self._tell(
-            started, size, scope.namespace, error.status, error.reason, model=error.model, pool=pool
+        service = self._service
+        scope = service.router.scope(self._binding, service.knowledge)
+        outcome = self._outcome(
+            started,
+            session.buffered_bytes,
+            scope.namespace,
+            reason=error.reason,
+            status=error.status,
+            model=error.model,
+            known=bool(error.model),
+            pool=error.pool or (str(scope.pool) if scope.pool is not None else ""),
         )
+        service.observer.picked(outcome)
         path = _text(self._headers, ":path").partition("?")[0]
         return session.answer(refusal(error, path))
 
-    def _tell(
+    def _outcome(
         self,
         started: float,
         body_bytes: int,
         namespace: str,
-        status: int,
-        reason: str,
         *,
+        reason: str,
+        status: int = 200,
         model: str = "",
-        target: str = "",
+        known: bool = True,
         pool: str = "",
-        endpoint: str = "",
-    ) -> None:
-        service = self._service
-        service.observer.picked(
-            Outcome(
-                request_id=_text(self._headers, "x-request-id"),
-                namespace=namespace,
-                model=model,
-                target=target,
-                pool=pool,
-                endpoint=endpoint,
-                status=status,
-                reason=reason,
-                revision=service.knowledge.revision,
-                picker_s=service.clock() - started,
-                body_bytes=body_bytes,
-                passes=self._response is not None,
-            )
+    ) -> Outcome:
+        """Return what came of a request that got no endpoint."""
+        return Outcome(
+            request_id=_text(self._headers, "x-request-id"),
+            namespace=namespace,
+            model=model,
+            known=known,
+            pool=pool,
+            reason=reason,
+            status=status,
+            revision=self._service.knowledge.revision,
+            picker_s=self._service.clock() - started,
+            body_bytes=body_bytes,
         )
 
     # --- the response, where it passes --------------------------------------------------------

@@ -55,17 +55,19 @@ class Pick(msgspec.Struct, frozen=True):
 
     `endpoints` in order of preference, never empty.  `model` is the client's name ("" = none),
     `target` the model server's.  `body` replaces the request's body (None = unchanged);
-    `drop_encoding`: the new body is no longer compressed.  `reason` says how the endpoint was
-    chosen, in a word from a closed set.
+    `drop_encoding`: the new body is no longer compressed.  `choice` says how the endpoint was
+    chosen, in a word from a closed set.  `known`: the model is an InferenceModel, or none was
+    asked for.
     """
 
     pool: ObjectName
     endpoints: tuple[Endpoint, ...]
     model: str
     target: str
-    reason: str
+    choice: str
     body: bytes | None = None
     drop_encoding: bool = False
+    known: bool = True
 
     @property
     def destination(self) -> str:

@@ -236,16 +236,17 @@ class Router:
         drop_encoding: bool = False,
     ) -> Pick:
         candidates: Sequence[Endpoint] = filters.ready(view)
-        reason = LESS_LOADED
+        choice = LESS_LOADED
         if request.subset is not None and self._policy.use_subset:
             candidates = filters.in_subset(candidates, request.subset)
-            reason = IN_SUBSET
+            choice = IN_SUBSET
         if target is not None and target.artifact_digest is not None:
             candidates = filters.with_artifact(candidates, target)
         if len(candidates) == 1:
-            reason = ONLY_ENDPOINT
+            choice = ONLY_ENDPOINT
         chosen = pick_two_choices(
             candidates, count=self._policy.fallbacks + 1, now=now, rng=self._rng
         )
         chosen[0].load.add_pick(now)
-        return Pick(view.pool.name, chosen, model, target_name, reason, body, drop_encoding)
+        known = target is not None or not model
+        return Pick(view.pool.name, chosen, model, target_name, choice, body, drop_encoding, known)

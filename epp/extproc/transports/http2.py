@@ -76,6 +76,7 @@ class Http2Connection(asyncio.Protocol):
         self._streams: dict[int, Stream] = {}
         self._lingering: dict[int, float] = {}  # ended by us, not yet by the peer: since when
         self._backlogs: dict[int, Backlog] = {}
+        self._blocking: set[int] = set()  # of the backlogs, those that no more is taken for
         self._touched: list[int] = []  # streams sent to since the last flush
         self._queued = 0
         self._last_id = 0
@@ -230,9 +231,8 @@ class Http2Connection(asyncio.Protocol):
         if data:
             if stream is not None:
                 self._receive(stream, data)
-            backlog = self._backlogs.get(stream_id)
-            if backlog is not None and backlog.blocks:
-                backlog.withheld += len(data)
+            if stream_id in self._blocking:
+                self._backlogs[stream_id].withheld += len(data)
             else:
                 self._h2.acknowledge_received_data(len(data), stream_id)
         elif not event.end_stream:
@@ -310,6 +310,8 @@ class Http2Connection(asyncio.Protocol):
     def _on_stream_closed(self, event: ngh2.StreamClosed) -> None:
         stream_id = event.stream_id
         self._lingering.pop(stream_id, None)
+        if self._backlogs:
+            self._drop_backlog(stream_id)
         stream = self._streams.get(stream_id)
         if stream is not None:
             call = stream.call
@@ -421,33 +423,36 @@ class Http2Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._dispatch()  # streams can end with what was just written
-        if self._touched or self._backlogs:
+        if self._touched or self._queued:
             self._weigh()
         if self._refuses_streams:
             self._close_when_done()
 
     def _weigh(self) -> None:
         """Account for output that flow control, or the socket, holds back."""
-        queued = self._h2.queued_body_size()
         touched, self._touched = self._touched, []
+        queued = self._h2.queued_body_size()
         if not queued and not self._queued:
             return
         self._stats.buffered_bytes += queued - self._queued
         self._queued = queued
-        now = self._serving.now
-        for stream_id in {*touched, *self._backlogs}:
-            self._weigh_stream(stream_id, now)
+        # Those that only wait are looked at by the sweep: there can be very many of them.
+        for stream_id in {*touched, *self._blocking}:
+            self._weigh_stream(stream_id)
 
-    def _weigh_stream(self, stream_id: int, now: float) -> None:
+    def _weigh_stream(self, stream_id: int) -> None:
         left = self._h2.queued_body_size(stream_id)
         backlog = self._backlogs.get(stream_id)
         if backlog is None:
             if not left:
                 return
-            backlog = self._backlogs[stream_id] = Backlog(now, left)
-        backlog.update(now, left, self._limits.pause_output_bytes)
-        if not backlog.blocks and (withheld := backlog.release()):
-            self._h2.acknowledge_received_data(withheld, stream_id)
+            backlog = self._backlogs[stream_id] = Backlog(self._serving.now, left)
+        backlog.update(self._serving.now, left)
+        if left > self._limits.pause_output_bytes:
+            self._blocking.add(stream_id)
+        elif stream_id in self._blocking:
+            self._blocking.discard(stream_id)
+            self._h2.acknowledge_received_data(backlog.release(), stream_id)
             self.flush_soon()
         if not left:
             del self._backlogs[stream_id]
@@ -458,8 +463,15 @@ class Http2Connection(asyncio.Protocol):
         """Give up on a stream whose peer does not take what it asked for."""
         self._stats.refused_stalls_total += 1
         self._h2.reset_stream(stream_id, ngh2.ErrorCode.ENHANCE_YOUR_CALM)
-        self._backlogs.pop(stream_id, None)
+        self._drop_backlog(stream_id)
         self.flush_soon()
+
+    def _drop_backlog(self, stream_id: int) -> None:
+        backlog = self._backlogs.pop(stream_id, None)
+        if backlog is not None:
+            self._blocking.discard(stream_id)
+            # The connection's window is shared: what this stream took of it has to come back.
+            self._h2.acknowledge_received_data(backlog.release(), stream_id)
 
     # --- the end of a connection ---
 
@@ -512,6 +524,7 @@ class Http2Connection(asyncio.Protocol):
             self._cut(stream, _IDLE)
         stall_s = self._limits.send_timeout_s
         for stream_id, backlog in list(self._backlogs.items()):
+            self._weigh_stream(stream_id)
             if stall_s and now - backlog.moved_at > stall_s:
                 self._reset(stream_id)
         linger_s = self._limits.linger_timeout_s

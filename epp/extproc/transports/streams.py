@@ -59,11 +59,10 @@ class Stream:
 class Backlog:
     """Output of one stream that HTTP/2's flow control holds back.  Written by its connection."""
 
-    __slots__ = ("_gone", "_owed", "blocks", "moved_at", "withheld")
+    __slots__ = ("_gone", "_owed", "moved_at", "withheld")
 
     def __init__(self, now: float, left: int) -> None:
         self.moved_at = now
-        self.blocks = False
         self.withheld = 0
         """Bytes received and not acknowledged, so that the peer stops sending."""
         self._owed = left
@@ -73,13 +72,12 @@ class Backlog:
         """More output was queued."""
         self._owed += size
 
-    def update(self, now: float, left: int, pause_above: int) -> None:
+    def update(self, now: float, left: int) -> None:
         """Take note of what is still unsent."""
         gone = self._owed - left
         if gone > self._gone:
             self._gone = gone
             self.moved_at = now
-        self.blocks = left > pause_above
 
     def release(self) -> int:
         """How much may be acknowledged now."""
