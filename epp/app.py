@@ -72,8 +72,7 @@ async def _serve(settings: Settings) -> int:
         await picker.start()
         async with asyncio.TaskGroup() as group:
             running = [
-                group.create_task(_for_ever(name, work), name=name)
-                for name, work in picker.tasks()
+                group.create_task(_for_ever(name, work), name=name) for name, work in picker.tasks()
             ]
             await stop.wait()
             await picker.drain()
@@ -99,9 +98,7 @@ class Picker:
         self._metrics.watch_transport(self._stats)
         self._tls = _tls(settings, self._stats)
         self._scraper = Scraper(self._store, _scrape(settings), rng=self._rng)
-        self._source: Source = FromManifests(
-            settings, self._apply, self._readiness, self._metrics
-        )
+        self._source: Source = FromManifests(settings, self._apply, self._readiness, self._metrics)
         self._extproc = ExtProc(
             Router(_policy(settings), self._rng),
             self._store,

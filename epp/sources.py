@@ -33,7 +33,7 @@ class Source(Protocol):
 
 
 class FromManifests:
-    """A file or folder of manifests.  It must be right at the start; later, the last good counts."""
+    """A file or folder of manifests, right at the start; later, the last good state counts."""
 
     def __init__(
         self,
@@ -43,9 +43,7 @@ class FromManifests:
         metrics: PickerMetrics,
     ) -> None:
         self._readiness = readiness
-        self._files = FileSource(
-            Path(settings.manifests), apply, namespace=settings.pool_namespace
-        )
+        self._files = FileSource(Path(settings.manifests), apply, namespace=settings.pool_namespace)
         metrics.read("epp_manifest_errors_total", lambda: self._files.failure_count)
         metrics.read("epp_manifests_broken", lambda: int(self._files.last_error is not None))
         readiness.lack(MANIFESTS)
@@ -57,7 +55,11 @@ class FromManifests:
         except ManifestsError as error:
             raise StartError(
                 [
-                    Mistake(finding.message, f"{finding.file}:{finding.line} {finding.path}".rstrip(), finding.fix)
+                    Mistake(
+                        finding.message,
+                        f"{finding.file}:{finding.line} {finding.path}".rstrip(),
+                        finding.fix,
+                    )
                     for finding in error.findings
                 ]
             ) from error
