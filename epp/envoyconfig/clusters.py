@@ -83,7 +83,7 @@ def pool_cluster(options: EnvoyOptions, pool: str) -> Json:
             "eds_config": {
                 "resource_api_version": "V3",
                 "path_config_source": {
-                    "path": f"{options.eds_folder.rstrip('/')}/{eds_file_name(pool)}",
+                    "path": f"{options.eds_dir.rstrip('/')}/{eds_file_name(pool)}",
                 },
             },
         },

@@ -19,10 +19,10 @@ def envoy_config(
         list[str] | None,
         typer.Option(help="NAMESPACE/NAME of a pool, repeatable; for --endpoint override-host."),
     ] = None,
-    eds_folder: Annotated[
+    eds_dir: Annotated[
         str,
         typer.Option(help="Where the picker writes its EDS files; for --endpoint override-host."),
-    ] = DEFAULTS.eds_folder,
+    ] = DEFAULTS.eds_dir,
     request_body: Annotated[
         BodyMode, typer.Option("--request-body", "--body-mode", help="How the picker sees it.")
     ] = DEFAULTS.request_body,
@@ -58,7 +58,8 @@ def envoy_config(
         bool, typer.Option(help="Send requests on without a pick when the picker is away.")
     ] = DEFAULTS.failure_mode_allow,
     message_timeout_s: Annotated[
-        float, typer.Option(min=0.001, help="How long Envoy waits for one answer of the picker.")
+        float | None,
+        typer.Option(min=0.001, help="How long Envoy waits for one answer; by default 30."),
     ] = DEFAULTS.message_timeout_s,
     max_requests: Annotated[
         int, typer.Option(min=1, help="Circuit breakers, of every cluster.")
@@ -83,7 +84,7 @@ def envoy_config(
         options = EnvoyOptions(
             endpoint=endpoint,
             pools=tuple(pool or ()),
-            eds_folder=eds_folder,
+            eds_dir=eds_dir,
             request_body=request_body,
             response_body=response_body,
             picker_host=picker_host,

@@ -56,7 +56,7 @@ def ext_proc(options: EnvoyOptions, request_body: BodyMode, response_body: BodyM
     fields: Json = {
         "grpc_service": _grpc_service(options),
         "failure_mode_allow": options.failure_mode_allow,
-        "message_timeout": f"{options.message_timeout_s:g}s",
+        "message_timeout": f"{options.effective_message_timeout_s:g}s",
         "processing_mode": _processing_mode(request_body, response_body),
         "metadata_options": {
             "forwarding_namespaces": {"untyped": [f"{LB_NAMESPACE}.subset_hint", LB_NAMESPACE]},

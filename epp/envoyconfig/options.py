@@ -48,7 +48,7 @@ class EnvoyOptions:
     endpoint: EndpointMode = EndpointMode.ORIGINAL_DST
     pools: tuple[str, ...] = ()
     """`namespace/name` of each pool: one cluster each, with `override-host` only."""
-    eds_folder: str = "/var/run/epp/eds"
+    eds_dir: str = "/var/run/epp/eds"
     """Where the picker writes one EDS file per pool, with `override-host` only."""
 
     request_body: BodyMode = BodyMode.FULL_DUPLEX
@@ -76,9 +76,9 @@ class EnvoyOptions:
 
     failure_mode_allow: bool = False
     """Send a request on without a pick when the picker cannot be reached."""
-    message_timeout_s: float = 1000.0
-    """How long Envoy waits for one answer.  Envoy's own default of 200 ms is too short where the
-    answer comes after a slow upload."""
+    message_timeout_s: float | None = None
+    """How long Envoy waits for one answer; None = 30 s, or 1000 s where the answer to the headers
+    comes after the upload (streamed).  Envoy's own default is 200 ms."""
     max_requests: int = 100_000
     """Circuit breakers, of every cluster.  Envoy's default of 1024 refuses long generations."""
     buffer_limit_bytes: int | None = None
@@ -106,6 +106,13 @@ class EnvoyOptions:
         """Whether a body has to fit into one message."""
         whole = {BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL}
         return bool(whole & {self.request_body, self.response_body})
+
+    @property
+    def effective_message_timeout_s(self) -> float:
+        """The timeout that goes into the configuration."""
+        if self.message_timeout_s is not None:
+            return self.message_timeout_s
+        return 1000.0 if self.request_body is BodyMode.STREAMED else 30.0
 
     @property
     def effective_buffer_limit_bytes(self) -> int:

@@ -34,7 +34,7 @@ async def complaint(config: dict[str, Any] | str, folder: Path) -> str:
 
 def with_eds(folder: Path, **options: Any) -> EnvoyOptions:
     """Return options whose EDS files exist: Envoy insists on it."""
-    built = EnvoyOptions(**options, eds_folder=str(folder))
+    built = EnvoyOptions(**options, eds_dir=str(folder))
     for pool in built.pools:
         (folder / eds_file_name(pool)).write_text("{}")
     return built
