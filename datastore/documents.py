@@ -8,9 +8,9 @@ objects are refused, and every error has its line.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import yaml
 
 from datastore.problems import Path
@@ -32,8 +32,7 @@ class BadDocument(Exception):
         self.fix = fix
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(msgspec.Struct, frozen=True, gc=False):
     """A value, its line (from 1; its key's, where it has one), and the same of what is inside."""
 
     value: Any
@@ -115,14 +114,14 @@ class _Reader:
         if depth > MAX_DEPTH:
             raise BadDocument(f"is nested more than {MAX_DEPTH} levels deep", line)
         match event:
-            case yaml.AliasEvent():
-                node = self._alias(event, line)
+            case yaml.ScalarEvent():
+                node = Node(_scalar(event, line), line, 1)
             case yaml.MappingStartEvent():
                 node = self._mapping(event, line, depth)
             case yaml.SequenceStartEvent():
                 node = self._sequence(event, line, depth)
-            case yaml.ScalarEvent():
-                node = Node(_scalar(event, line), line, 1)
+            case yaml.AliasEvent():
+                node = self._alias(event, line)
             case _:
                 raise BadDocument("is not YAML that a manifest may use", line)
         self._count(node.size if isinstance(event, yaml.AliasEvent) else 1, line)

@@ -24,7 +24,7 @@ GATHER_S = 0.05
 """How long a line may wait for others: a write per request would cost more than the request."""
 
 MAX_NAME = 256
-"""Longer names are cut: a model's name is a client's word until it is looked up."""
+"""Longer names are cut: a request id is a client's word."""
 
 _BATCH = 512
 

@@ -150,5 +150,53 @@ _ROWS = (
     ),
 )
 
-CATALOGUE = {row.name: row for row in _ROWS}
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted(Described):
+    """A metric that is an attribute of `TransportStats`."""
+
+    attribute: str
+
+
+def _counted(attribute: str, about: str) -> Counted:
+    """Describe a count: those that end in `_total` only grow, the others are "open now"."""
+    grows = attribute.endswith("_total")
+    name = attribute if grows or attribute == "buffered_bytes" else f"open_{attribute}"
+    return Counted(
+        name=f"epp_transport_{name}",
+        type="counter" if grows else "gauge",
+        about=about,
+        reference=False,
+        attribute=attribute,
+    )
+
+
+TRANSPORT = (
+    _counted("connections", "Connections open now."),
+    _counted("connections_total", "Connections accepted."),
+    _counted("handed_over_total", "Connections served by grpcio for their :authority."),
+    _counted("streams", "Streams open now."),
+    _counted("streams_total", "Streams opened."),
+    _counted("messages_received_total", "gRPC messages received."),
+    _counted("messages_sent_total", "gRPC messages sent."),
+    _counted("buffered_bytes", "Unfinished messages and unsent output, now."),
+    _counted("resets_total", "Streams reset by the peer, as Envoy ends them."),
+    _counted("application_errors_total", "Streams that ended in a bug of the picker's."),
+    _counted("tls_failures_total", "TLS handshakes that failed."),
+    _counted("accept_errors_total", "Failures to accept: too few file descriptors, mostly."),
+    _counted("protocol_errors_total", "Connections ended because the peer broke HTTP/2."),
+    _counted("deadlines_total", "Streams ended by their own grpc-timeout."),
+    _counted("drained_by_age_total", "Connections asked to go by --max-connection-age."),
+    _counted("refused_connections_total", "Connections over --max-connections."),
+    _counted("refused_streams_total", "Streams over --max-concurrent-streams."),
+    _counted("refused_requests_total", "HTTP requests that are no gRPC call we serve."),
+    _counted("refused_messages_total", "Messages over a size limit, or compressed."),
+    _counted("refused_floods_total", "Connections ended for a flood of resets or frames."),
+    _counted("refused_handshakes_total", "Connections that did not begin in time."),
+    _counted("refused_idle_total", "Streams or connections ended for saying nothing."),
+    _counted("refused_stalls_total", "Streams or connections whose peer did not read."),
+)
+"""What a transport counts, by the names of its counts."""
+
+CATALOGUE: dict[str, Described] = {row.name: row for row in (*_ROWS, *TRANSPORT)}
 """Every metric by its name, in the order of the docs."""

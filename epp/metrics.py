@@ -20,8 +20,8 @@ from prometheus_client.exposition import choose_encoder
 
 from datastore.model import PoolView
 from epp import errors
-from epp.catalogue import CATALOGUE, Described
-from epp.outcome import LISTED, PICKED, Outcome
+from epp.catalogue import CATALOGUE, TRANSPORT
+from epp.outcome import Outcome, Served
 from epp.series import LAG_S, PICKER_S, Histogram, Responses, Series
 
 UNKNOWN = "unknown"
@@ -34,7 +34,7 @@ MAX_SERIES = 4_000
 """More (namespace, model, target, pool) are not told apart: a page would take seconds."""
 
 Key = tuple[str, str, str, str]
-"""Namespace, model, target, pool."""
+"""Namespace, model, target and pool; the pool as `namespace/name`."""
 
 
 class State(Protocol):
@@ -62,23 +62,44 @@ class PickerMetrics:
         self._state: State | None = None
         self._views: Sequence[PoolView] = ()
         self._read: dict[str, Callable[[], float]] = {}
-        self._stats: dict[str, tuple[object, frozenset[str]]] = {}
+        self._transports: list[object] = []
+        self._pods: Mapping[str, tuple[str, str]] = {}
         self.registry.register(_Collector(self._collect))
         if process:
             ProcessCollector(registry=self.registry)
 
-    def record(self, outcome: Outcome) -> Series:
-        """Count one answered request; return its series, to tell of its response later."""
-        model = outcome.model if outcome.known else UNKNOWN
-        series = self.series(outcome.namespace, model, outcome.target, outcome.pool)
+    def picked(self, outcome: Outcome) -> None:
+        """Count one answered request."""
+        series = self._series_of(outcome)
         series.requests += 1
         series.request_bytes.observe(outcome.body_bytes)
         self._picker_s.observe(outcome.picker_s)
-        if outcome.reason == PICKED:
-            series.count_pick(outcome.pod, outcome.endpoint, outcome.port)
-        elif outcome.reason != LISTED:
+        if outcome.status >= 400:
             series.count_error(outcome.reason if outcome.reason in REASONS else "internal_error")
-        return series
+        elif outcome.endpoint:
+            series.count_pick(outcome.endpoint.partition(",")[0])
+        if outcome.passes:
+            series.running += 1
+
+    def served(self, response: Served) -> None:
+        """Count the end of a response that passed through the picker."""
+        series = self._series_of(response.outcome)
+        series.running = max(0, series.running - 1)  # its start may have been forgotten
+        if response.complete:
+            series.count_response(
+                duration_s=response.duration_s,
+                ttft_s=response.first_byte_s,
+                response_bytes=response.body_bytes,
+                input_tokens=response.input_tokens,
+                output_tokens=response.output_tokens,
+                cached_tokens=response.cached_tokens,
+            )
+
+    def _series_of(self, outcome: Outcome) -> Series:
+        if outcome.known:
+            return self.series(outcome.namespace, outcome.model, outcome.target, outcome.pool)
+        target = UNKNOWN if outcome.target else ""
+        return self.series(outcome.namespace, UNKNOWN, target, outcome.pool)
 
     def series(self, namespace: str, model: str, target: str, pool: str) -> Series:
         """Return the series of these labels; beyond `MAX_SERIES`, one for all that are new."""
@@ -109,12 +130,9 @@ class PickerMetrics:
             raise ValueError(f"{name} is not in epp/catalogue.py: describe it there")
         self._read[name] = value
 
-    def export(self, prefix: str, stats: object, gauges: Iterable[str] = ()) -> None:
-        """Export every public number of `stats` as `<prefix>_<attribute>`.
-
-        Those in `gauges` can fall; the others are counters and get `_total`.
-        """
-        self._stats[prefix] = (stats, frozenset(gauges))
+    def watch_transport(self, stats: object) -> None:
+        """Export these counts of a transport on each page; several are added up."""
+        self._transports.append(stats)
 
     def page(self, accept: str = "") -> Callable[[], tuple[bytes, str]]:
         """Return what renders the page: its bytes and its content type.
@@ -124,26 +142,33 @@ class PickerMetrics:
         """
         if self._state is not None:
             self._views = self._state.pools()
+            self._pods = {
+                endpoint.authority: (endpoint.backend.name, str(endpoint.port))
+                for view in self._views
+                for endpoint in view.endpoints
+            }
             self._forget_gone_endpoints()
         encode, content_type = choose_encoder(accept)
         return lambda: (encode(self.registry), content_type)
 
     def _forget_gone_endpoints(self) -> None:
         """Keep the counts of endpoints bounded by the endpoints that there are."""
-        live = {endpoint.authority for view in self._views for endpoint in view.endpoints}
+        live = self._pods
         for series in self._series.values():
             if len(series.picks) > len(live):
                 series.picks = {key: kept for key, kept in series.picks.items() if key in live}
 
     def _collect(self) -> Iterator[Metric]:
-        items = list(self._series.items())
+        items = [
+            ((n, m, t, _bare(p)), series) for (n, m, t, p), series in list(self._series.items())
+        ]
         return chain(
             _requests(items),
-            _picks(items),
+            _picks(items, self._pods),
             _responses(items),
             _pools(self._views),
             self._own(),
-            _exported(dict(self._stats)),
+            _transport(self._transports),
         )
 
     def _own(self) -> Iterator[Metric]:
@@ -166,6 +191,10 @@ class _Collector:
 
     def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
         self.collect = collect
+
+
+def _bare(pool: str) -> str:
+    return pool.rpartition("/")[2]
 
 
 def _reasons(root: type[errors.RequestError]) -> Iterator[str]:
@@ -196,13 +225,16 @@ def _requests(items: Sequence[tuple[Key, Series]]) -> Iterator[Metric]:
     yield _histogram("inference_objective_request_sizes", sizes)
 
 
-def _picks(items: Sequence[tuple[Key, Series]]) -> Iterator[Metric]:
+def _picks(
+    items: Sequence[tuple[Key, Series]], pods: Mapping[str, tuple[str, str]]
+) -> Iterator[Metric]:
     """The picks of each endpoint, over the models and pools that share it."""
     counts: dict[tuple[str, str, str, str, str], int] = {}
     for (namespace, _, target, _), series in items:
-        for picks in list(series.picks.values()):
-            labels = ("success", target, picks.pod, namespace, str(picks.port))
-            counts[labels] = counts.get(labels, 0) + picks.count
+        for endpoint, count in list(series.picks.items()):
+            pod, port = pods.get(endpoint, ("", endpoint.rpartition(":")[2]))
+            labels = ("success", target, pod, namespace, port)
+            counts[labels] = counts.get(labels, 0) + count
         for reason, count in list(series.errors.items()):
             if reason in _UNPICKED:
                 labels = ("failure", target, "", namespace, "")
@@ -256,18 +288,9 @@ def _pools(views: Sequence[PoolView]) -> Iterator[Metric]:
     yield from (ready, queue, running, cache, waiting)
 
 
-def _exported(stats: Mapping[str, tuple[object, frozenset[str]]]) -> Iterator[Metric]:
-    for prefix, (source, gauges) in stats.items():
-        for attribute in sorted(name for name in dir(source) if not name.startswith("_")):
-            value = getattr(source, attribute)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                continue
-            about = f"{attribute.replace('_', ' ').capitalize()}."
-            if attribute in gauges:
-                yield GaugeMetricFamily(f"{prefix}_{attribute}", about, value)
-            else:
-                name = attribute.removesuffix("_total")
-                yield CounterMetricFamily(f"{prefix}_{name}", about, value)
+def _transport(sources: Sequence[object]) -> Iterator[Metric]:
+    for row in TRANSPORT if sources else ():
+        yield _plain(row.name, sum(getattr(source, row.attribute) for source in sources))
 
 
 def _counter(name: str) -> CounterMetricFamily:
@@ -281,7 +304,7 @@ def _gauge(name: str) -> GaugeMetricFamily:
 
 
 def _plain(name: str, value: float) -> Metric:
-    row: Described = CATALOGUE[name]
+    row = CATALOGUE[name]
     family = CounterMetricFamily if row.type == "counter" else GaugeMetricFamily
     return family(name, row.about, value)
 

@@ -20,7 +20,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     `model` is the name that the client sent, `known` whether it is an InferenceModel of the
     namespace; a name that is not must never become a metric's label.  `endpoint` is what went on
-    the wire, `pod` and `port` say whose its first one is, `choice` how that one was chosen.
+    the wire, `choice` how its first one was chosen.
     `reason` is `PICKED`, `LISTED` or one of `epp.errors`.  `picker_s` is our own time, from the
     message that completed the request to its answer.  `passes`: the response will pass through
     us, and a `Served` follows whatever happens.
@@ -33,8 +33,6 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     target: str = ""
     pool: str = ""
     endpoint: str = ""
-    pod: str = ""
-    port: int = 0
     choice: str = ""
     reason: str = PICKED
     status: int = 200

@@ -51,17 +51,6 @@ class Histogram:
         return list(accumulate(list(self.counts)))
 
 
-class Picks:
-    """How often one endpoint was picked."""
-
-    __slots__ = ("count", "pod", "port")
-
-    def __init__(self, pod: str, port: int) -> None:
-        self.pod = pod
-        self.port = port
-        self.count = 0
-
-
 class Responses:
     """What is known of the responses of a series whose responses pass through the picker."""
 
@@ -89,49 +78,41 @@ class Series:
         self.requests = 0
         self.running = 0
         self.errors: dict[str, int] = {}
-        self.picks: dict[str, Picks] = {}
+        self.picks: dict[str, int] = {}
         self.request_bytes = Histogram(REQUEST_BYTES)
         self.responses: Responses | None = None
 
-    def count_pick(self, pod: str, endpoint: str, port: int) -> None:
-        """Count one pick of an endpoint.  An address that went to another pod starts anew."""
-        picks = self.picks.get(endpoint)
-        if picks is None or picks.pod != pod:
-            picks = self.picks[endpoint] = Picks(pod, port)
-        picks.count += 1
+    def count_pick(self, endpoint: str) -> None:
+        """Count one pick of an endpoint."""
+        self.picks[endpoint] = self.picks.get(endpoint, 0) + 1
 
     def count_error(self, reason: str) -> None:
         """Count one refusal."""
         self.errors[reason] = self.errors.get(reason, 0) + 1
 
-    def begin(self) -> None:
-        """A picked request is now running at its model server, and we will see it end."""
-        self.running += 1
-
-    def end(
+    def count_response(
         self,
         *,
-        duration_s: float | None = None,
-        ttft_s: float | None = None,
-        response_bytes: int | None = None,
+        duration_s: float,
+        ttft_s: float | None,
+        response_bytes: int,
         input_tokens: int | None = None,
         output_tokens: int | None = None,
         cached_tokens: int | None = None,
     ) -> None:
-        """A request that `begin` counted is over; count what is known of its response."""
-        self.running -= 1
+        """Count one whole response; tokens where the model server told them."""
         seen = self.responses
         if seen is None:
             seen = self.responses = Responses()
+        seen.duration_s.observe(duration_s)
+        seen.bytes.observe(response_bytes)
         for value, histogram in (
-            (duration_s, seen.duration_s),
             (ttft_s, seen.ttft_s),
-            (response_bytes, seen.bytes),
             (input_tokens, seen.input_tokens),
             (output_tokens, seen.output_tokens),
             (cached_tokens, seen.cached_tokens),
         ):
             if value is not None:
                 histogram.observe(value)
-        if duration_s is not None and output_tokens:
+        if output_tokens:
             seen.per_token_s.observe(duration_s / output_tokens)

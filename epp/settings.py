@@ -251,7 +251,7 @@ class Settings:
         kinds.DURATION,
         _LIFE,
         "Time for open streams to end after SIGTERM.",
-        "Kubernetes kills after 30 s unless told otherwise.",
+        "A pod's terminationGracePeriodSeconds must be longer.",
         flag="drain-timeout",
     )
     max_connection_age_s: float | None = _setting(
@@ -329,7 +329,6 @@ class Settings:
         kinds.integer(-128, 127),
         _LOG,
         "Verbosity as the reference counts it: 0, 1 warning; 2, 3 info; 4 and more debug.",
-        "As the reference.",
     )
 
     warnings: tuple[str, ...] = ()

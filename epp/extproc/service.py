@@ -178,7 +178,6 @@ class Stream:
         pool = str(found.pool)
         route = Route(found.destination, pool, found.model, found.body, found.drop_encoding)
         actions = self._session.route(route)
-        first = found.endpoints[0]
         outcome = Outcome(
             request_id=_text(self._headers, "x-request-id"),
             namespace=found.pool.namespace,
@@ -187,8 +186,6 @@ class Stream:
             target=found.target,
             pool=pool,
             endpoint=route.destination,
-            pod=first.backend.name,
-            port=first.port,
             choice=found.choice,
             reason=PICKED,
             revision=service.knowledge.revision,

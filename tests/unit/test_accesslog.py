@@ -7,26 +7,25 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from epp.accesslog import MAX_NAME, AccessLog
+from epp.extproc.outcome import Outcome
 from epp.logs import JsonFormatter, set_up_logs
-from epp.outcome import Outcome
 
-OUTCOME = Outcome(
-    request_id="r-1",
-    namespace="prod",
-    model="llama",
-    target="llama-v1",
-    pool="gpus",
-    endpoint="10.0.0.1:8000",
-    pod="vllm-0",
-    port=8000,
-    revision=7,
-    picker_s=0.0000314,
-    body_bytes=1000,
-)
+
+def outcome(**changes: Any) -> Outcome:
+    values: dict[str, Any] = {
+        "request_id": "r-1", "namespace": "prod", "model": "llama", "target": "llama-v1",
+        "pool": "prod/gpus", "endpoint": "10.0.0.1:8000", "status": 200, "reason": "less_loaded",
+        "revision": 7, "picker_s": 0.0000314, "body_bytes": 1000,
+    }  # fmt: skip
+    return Outcome(**{**values, **changes})
+
+
+OUTCOME = outcome()
 
 
 @pytest.fixture
@@ -64,9 +63,9 @@ def test_a_line_says_what_came_of_a_request(pipe: tuple[int, int]) -> None:
             "namespace": "prod",
             "model": "llama",
             "target": "llama-v1",
-            "pool": "gpus",
+            "pool": "prod/gpus",
             "endpoint": "10.0.0.1:8000",
-            "reason": "picked",
+            "reason": "less_loaded",
             "status": 200,
             "state_revision": 7,
             "picker_ms": 0.0314,
@@ -82,7 +81,7 @@ def test_every_line_comes_out_whole_and_in_order(pipe: tuple[int, int]) -> None:
     reader = threading.Thread(target=read_into, args=(got, pipe[0]))
     reader.start()
     for number in range(20_000):
-        log.write(Outcome(request_id=str(number)))
+        log.write(outcome(request_id=str(number)))
     log.close(timeout_s=30)
     os.close(pipe[1])
     reader.join()
@@ -133,16 +132,16 @@ def test_a_non_blocking_standard_output_loses_nothing(pipe: tuple[int, int]) -> 
 def test_odd_names_make_good_lines(pipe: tuple[int, int], odd: str) -> None:
     """A header's bytes need not be UTF-8; the line is JSON all the same, and one line."""
     log = AccessLog(pipe[1])
-    log.write(Outcome(request_id=odd, model=odd))
+    log.write(outcome(request_id=odd, model=odd))
     log.close()
 
     assert len(lines(*pipe)) == 1
 
 
-def test_a_long_model_name_is_cut(pipe: tuple[int, int]) -> None:
-    """Whatever a client puts in `model`, no essay of theirs gets into a log."""
+def test_long_names_are_cut(pipe: tuple[int, int]) -> None:
+    """Whatever a client sends as an id, no essay of theirs gets into a log."""
     log = AccessLog(pipe[1])
-    log.write(Outcome(model="x" * 100_000, known=False))
+    log.write(outcome(model="x" * 100_000))
     log.close()
 
     assert lines(*pipe)[0]["model"] == "x" * MAX_NAME + "…"

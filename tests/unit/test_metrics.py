@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from datastore.model import Endpoint, InferencePool, Load, ObjectName, PoolView
 from epp import errors
-from epp.catalogue import CATALOGUE
-from epp.metrics import MAX_SERIES, OTHER, REASONS, UNKNOWN, PickerMetrics
-from epp.outcome import Outcome
+from epp.catalogue import CATALOGUE, TRANSPORT
+from epp.extproc.outcome import Outcome, Served
+from epp.extproc.transports.limits import TransportStats
+from epp.metrics import MAX_SERIES, OTHER, REASONS, PickerMetrics
 from epp.series import PICKER_S, Histogram
 
 GOLDEN = Path(__file__).parent / "golden_metrics.txt"
@@ -60,34 +62,44 @@ def view(*endpoints: Endpoint) -> PoolView:
     return PoolView(pool, endpoints)
 
 
-def picked(pod: str = "vllm-0", address: str = "10.0.0.1", **changes: Any) -> Outcome:
+def picked(address: str = "10.0.0.1", **changes: Any) -> Outcome:
     values: dict[str, Any] = {
-        "namespace": "prod", "model": "llama", "target": "llama-v1", "pool": "gpus", "pod": pod,
-        "endpoint": f"{address}:8000", "port": 8000, "picker_s": 3e-5, "body_bytes": 1000,
+        "request_id": "r-1", "namespace": "prod", "model": "llama", "target": "llama-v1",
+        "pool": "prod/gpus", "endpoint": f"{address}:8000", "status": 200, "reason": "less_loaded",
+        "revision": 7, "picker_s": 3e-5, "body_bytes": 1000,
     }  # fmt: skip
     return Outcome(**{**values, **changes})
 
 
 def refused(reason: str, **changes: Any) -> Outcome:
-    values = {"reason": reason, "target": "", "pod": "", "endpoint": "", "port": 0, **changes}
-    return picked(**values)
+    values = {"reason": reason, "status": 404, "target": "", "endpoint": ""}
+    return picked(**{**values, **changes})
+
+
+def served(**changes: Any) -> Served:
+    values: dict[str, Any] = {
+        "model": "llama", "target": "llama-v1", "pool": "prod/gpus", "endpoint": "10.0.0.1:8000",
+        "status": 200, "first_byte_s": 0.1, "duration_s": 1.0, "body_bytes": 5000,
+        "complete": True,
+    }  # fmt: skip
+    return Served(**{**values, **changes})
 
 
 def filled() -> PickerMetrics:
     """Every metric with data, from figures that are easy to follow by hand."""
     metrics = PickerMetrics(version="1.2.3", commit="abc", process=False)
-    metrics.watch(
-        State(view(endpoint("vllm-0", "10.0.0.1", waiting=4.0), endpoint("vllm-1", "10.0.0.2")))
-    )
-    metrics.record(picked()).begin()
-    series = metrics.record(picked("vllm-1", "10.0.0.2"))
-    series.begin()
-    series.end(
-        duration_s=1.0, ttft_s=0.1, response_bytes=5000, input_tokens=20, output_tokens=100,
+    one, two = endpoint("vllm-0", "10.0.0.1", waiting=4.0), endpoint("vllm-1", "10.0.0.2")
+    metrics.watch(State(view(one, two)))
+    metrics.watch_transport(TransportStats(connections=2, connections_total=9))
+    metrics.picked(picked(passes=True))
+    metrics.picked(picked("10.0.0.2", passes=True))
+    metrics.served(served())
+    metrics.series("prod", "llama", "llama-v1", "prod/gpus").count_response(
+        duration_s=2.0, ttft_s=None, response_bytes=700, input_tokens=20, output_tokens=100,
         cached_tokens=16,
     )  # fmt: skip
-    metrics.record(refused("model_not_found", model="secret words", known=False))
-    metrics.record(refused("no_ready_endpoint", target="llama-v1"))
+    metrics.picked(refused("model_not_found", model="unknown"))
+    metrics.picked(refused("no_ready_endpoint", target="llama-v1", status=503))
     metrics.record_lag(0.0004)
     for name in ("epp_state_age_seconds", "epp_manifest_errors_total", "epp_manifests_broken",
                  "epp_access_log_dropped_total"):  # fmt: skip
@@ -123,24 +135,40 @@ def test_the_page_parses_and_every_metric_is_in_the_catalogue() -> None:
     assert exposed == set(CATALOGUE)
 
 
-def test_clients_words_are_no_labels() -> None:
-    """However many names clients invent, there is one series for them, and none says a name."""
+def test_a_listing_is_a_request_and_no_pick() -> None:
     metrics = PickerMetrics(version="1", process=False)
-    for number in range(500):
-        metrics.record(refused("model_not_found", model=f"guess-{number}", known=False))
+    metrics.picked(picked(model="", target="", pool="", endpoint="", reason="listed"))
     text = page(metrics)
 
-    assert "guess" not in text
-    assert sample(text, "inference_objective_request_total", model_name=UNKNOWN) == 500
-    assert (
-        sample(text, "inference_objective_request_error_total", error_code="model_not_found") == 500
-    )
+    assert sample(text, "inference_objective_request_total", model_name="") == 1
+    assert 'status="' not in text
+    assert 'error_code="' not in text
+
+
+def test_only_the_first_of_several_endpoints_was_picked() -> None:
+    metrics = PickerMetrics(version="1", process=False)
+    metrics.picked(picked(endpoint="[fd00::1]:8001,10.0.0.2:8002"))
+
+    assert sample(page(metrics), "inference_extension_scheduler_attempts_total", port="8001") == 1
+    assert 'port="8002"' not in page(metrics)
+
+
+def test_a_response_cut_short_is_over_and_not_measured() -> None:
+    """It runs no longer; its duration would say how long a client waited before it left."""
+    metrics = PickerMetrics(version="1", process=False)
+    metrics.picked(picked(passes=True))
+    metrics.picked(picked(passes=True))
+    metrics.served(served(complete=False))
+    text = page(metrics)
+
+    assert sample(text, "inference_objective_running_requests", model_name="llama") == 1
+    assert "duration_seconds_count{" not in text
 
 
 def test_reasons_are_a_closed_set() -> None:
     """A reason that is none of `epp.errors` is counted as our own bug."""
     metrics = PickerMetrics(version="1", process=False)
-    metrics.record(refused("anything"))
+    metrics.picked(refused("anything"))
 
     assert 'error_code="internal_error"' in page(metrics)
     assert "anything" not in page(metrics)
@@ -151,19 +179,19 @@ def test_reasons_are_a_closed_set() -> None:
 def test_series_are_bounded() -> None:
     """Beyond the bound, new series are one series, and known ones are still told apart."""
     metrics = PickerMetrics(version="1", process=False)
-    first = metrics.record(picked(model="m0"))
-    for number in range(1, MAX_SERIES):
-        metrics.series("prod", f"m{number}", "", "gpus")
+    for number in range(MAX_SERIES):
+        metrics.series("prod", f"m{number}", "llama-v1", "prod/gpus")
+    for model in ("late", "later", "m0"):
+        metrics.picked(picked(model=model))
 
-    assert metrics.record(picked(model="late")) is metrics.record(picked(model="later"))
     assert metrics.series(OTHER, OTHER, OTHER, OTHER).requests == 2
-    assert metrics.record(picked(model="m0")) is first
+    assert metrics.series("prod", "m0", "llama-v1", "prod/gpus").requests == 1
 
 
 def test_a_deleted_model_s_series_go() -> None:
     metrics = PickerMetrics(version="1", process=False)
-    metrics.record(picked())
-    metrics.record(picked(model="stays"))
+    metrics.picked(picked())
+    metrics.picked(picked(model="stays"))
     metrics.forget("prod", "llama")
 
     assert 'model_name="llama"' not in page(metrics)
@@ -172,8 +200,8 @@ def test_a_deleted_model_s_series_go() -> None:
 
 def test_the_same_name_in_two_namespaces_is_two_series() -> None:
     metrics = PickerMetrics(version="1", process=False)
-    metrics.record(picked())
-    metrics.record(picked(namespace="dev"))
+    metrics.picked(picked())
+    metrics.picked(picked(namespace="dev"))
     text = page(metrics)
 
     assert sample(text, "inference_objective_request_total", namespace="prod") == 1
@@ -185,22 +213,12 @@ def test_picks_of_gone_endpoints_are_forgotten() -> None:
     metrics = PickerMetrics(version="1", process=False)
     metrics.watch(State(view(endpoint("vllm-0", "10.0.0.1"))))
     for number in range(100):
-        metrics.record(picked(f"gone-{number}", f"10.0.1.{number}"))
-    metrics.record(picked())
+        metrics.picked(picked(f"10.0.1.{number}", endpoint=f"10.0.1.{number}:{number}"))
+    metrics.picked(picked())
     text = page(metrics)
 
-    assert "gone-" not in text
+    assert 'port="99"' not in text
     assert sample(text, "inference_extension_scheduler_attempts_total", pod_name="vllm-0") == 1
-
-
-def test_an_address_that_went_to_another_pod_counts_anew() -> None:
-    metrics = PickerMetrics(version="1", process=False)
-    metrics.record(picked("old"))
-    metrics.record(picked("new"))
-    text = page(metrics)
-
-    assert sample(text, "inference_extension_scheduler_attempts_total", pod_name="new") == 1
-    assert 'pod_name="old"' not in text
 
 
 def test_unscraped_pods_are_in_no_average() -> None:
@@ -220,7 +238,7 @@ def test_an_empty_pool_is_zero_and_present() -> None:
 
 def test_label_values_are_escaped() -> None:
     metrics = PickerMetrics(version="1", process=False)
-    metrics.record(picked(target='a"b\\c\nd'))
+    metrics.picked(picked(target='a"b\\c\nd'))
 
     found = sample(page(metrics), "inference_objective_request_total", model_name="llama")
     assert found == 1
@@ -233,23 +251,25 @@ def test_open_metrics_is_spoken_when_asked_for() -> None:
     assert body.endswith(b"# EOF\n")
 
 
-class TransportFigures:
-    open_streams = 3
-    streams = 10
-    resets_total = 2
-    name = "http2"
-
-    def method(self) -> None: ...
+def test_every_count_of_a_transport_is_described() -> None:
+    assert [row.attribute for row in TRANSPORT] == [f.name for f in fields(TransportStats)]
 
 
-def test_plain_numbers_of_a_transport_are_exported() -> None:
+def test_several_transports_are_added_up() -> None:
     metrics = PickerMetrics(version="1", process=False)
-    metrics.export("epp_transport", TransportFigures(), gauges=["open_streams"])
+    metrics.watch_transport(TransportStats(streams=3, streams_total=10))
+    metrics.watch_transport(TransportStats(streams=1, streams_total=5))
     text = page(metrics)
 
-    assert sample(text, "epp_transport_open_streams") == 3
-    assert sample(text, "epp_transport_streams_total") == 10
-    assert sample(text, "epp_transport_resets_total") == 2
+    assert sample(text, "epp_transport_open_streams") == 4
+    assert sample(text, "epp_transport_streams_total") == 15
+
+
+def test_families_have_names_of_their_own() -> None:
+    """OpenMetrics knows `x` and `x_total` as one family: a gauge and a counter cannot share it."""
+    families = [name.removesuffix("_total") for name in CATALOGUE]
+
+    assert len(families) == len(set(families))
 
 
 def test_only_catalogued_metrics_can_be_read() -> None:

@@ -19,6 +19,8 @@ _TIMEOUT_UNITS_S = {
     ord("n"): 1e-9,
 }
 _TIMEOUT_DIGITS = 8
+_MAX_STATUS_MESSAGE = 512
+"""Characters; a client takes 8 KiB of trailers at least, and a character can become 12 bytes."""
 
 RESPONSE_HEADERS: Headers = (
     (b":status", b"200"),
@@ -116,7 +118,7 @@ def trailers(status: Status) -> Headers:
     code = (b"grpc-status", str(status.code).encode())
     if not status.message:
         return (code,)
-    return (code, (b"grpc-message", _percent_encode(status.message)))
+    return (code, (b"grpc-message", _percent_encode(status.message[:_MAX_STATUS_MESSAGE])))
 
 
 def _percent_encode(text: str) -> bytes:

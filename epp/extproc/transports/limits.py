@@ -146,6 +146,9 @@ class TransportStats:
     application_errors_total: int = 0
     """Calls that ended with INTERNAL because the application raised: our bugs."""
     tls_failures_total: int = 0
+    certificate_reloads_total: int = 0
+    certificate_errors_total: int = 0
+    """Replaced by a pair that cannot be served; the one before it is kept."""
     accept_errors_total: int = 0
     """`accept` failed, as a rule for want of file descriptors."""
     protocol_errors_total: int = 0

@@ -32,6 +32,9 @@ class TlsSource(Protocol):
 class Backend(Protocol):
     """A second server in this process, which serves connections handed to it."""
 
+    def sweep(self, now: float) -> None:
+        """Once a second: end the calls that have outlived their limits."""
+
     async def stop(self, grace_s: float) -> bool:
         """Finish the open calls within `grace_s`, end, and return whether all finished."""
 
@@ -131,6 +134,8 @@ class Server:
         self._sweep_handle = self._loop.call_later(self._sweep_s, self._sweep)
         for connection in tuple(serving.connections):
             connection.sweep(serving.now)
+        if self._backend is not None:
+            self._backend.sweep(serving.now)
 
     async def drain(self, timeout_s: float) -> bool:
         """Take no more calls, let those open finish, close; returns whether all finished."""
