@@ -30,7 +30,7 @@ class _Value:
 
 
 class _Occurrences(msgspec.Struct):
-    model: _Value | None = None
+    model: _Value | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_Probe)
