@@ -66,11 +66,15 @@ def read_model(body: bytes) -> ModelField:
 
     Raises InvalidJson, MissingModel and DuplicateModel.
     """
-    document = body[len(_BOM) :] if body.startswith(_BOM) else body
-    if document is not body:
-        field = read_model(document)
-        return ModelField(field.name, body, _shifted(field, len(_BOM)))
-    raw = _top_level_model(document)
+    if not body.startswith(_BOM):
+        return _read(body, 0)
+    field = _read(body[len(_BOM) :], len(_BOM))
+    return ModelField(field.name, body, _shifted(field, len(_BOM)))
+
+
+def _read(document: bytes, offset: int) -> ModelField:
+    """Read a document that begins `offset` bytes into the body."""
+    raw = _top_level_model(document, offset)
     if _may_repeat(document):
         _refuse_repeated(document)
     return ModelField(_text(raw), document, memoryview(raw))
@@ -82,32 +86,33 @@ def _shifted(field: ModelField, by: int) -> tuple[int, int]:
     return start + by, end + by
 
 
-def _top_level_model(body: bytes) -> msgspec.Raw:
+def _top_level_model(body: bytes, offset: int) -> msgspec.Raw:
     try:
         if not body.isascii():
             body.decode()
         return _decoder.decode(body).model
     except UnicodeDecodeError as error:
-        raise InvalidJson(f"The body is not UTF-8: invalid byte at {error.start}.") from error
+        at = error.start + offset
+        raise InvalidJson(f"The body is not UTF-8: invalid byte at {at}.") from error
     except msgspec.ValidationError as error:
         raise InvalidJson("The body is not a JSON object.") from error
     except msgspec.DecodeError as error:
-        raise InvalidJson(_explained(str(error), body)) from error
+        raise InvalidJson(_explained(str(error), body, offset)) from error
     except RecursionError as error:
         raise InvalidJson("The body is nested too deeply.") from error
 
 
-def _explained(problem: str, body: bytes) -> str:
+def _explained(problem: str, body: bytes, offset: int) -> str:
     if not body.strip():
         return "The body is empty: a JSON object with a model is needed."
     position = _POSITION.search(problem)
     if position is None:
         return (
-            f"The body is not valid JSON: it ends too early (after byte {len(body)}),"
+            f"The body is not valid JSON: it ends too early (after byte {len(body) + offset}),"
             " or has an unpaired surrogate."
         )
     what = problem[: position.start()].removeprefix("JSON is malformed: ").strip()
-    return f"The body is not valid JSON: {what} at byte {position.group(1)}."
+    return f"The body is not valid JSON: {what} at byte {int(position.group(1)) + offset}."
 
 
 def _may_repeat(body: bytes) -> bool:
