@@ -6,6 +6,8 @@ and nothing else.  A body in which `model` could stand twice is read a second ti
 """
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 from cffi import FFI
@@ -155,34 +157,62 @@ def _address(buffer: bytes | memoryview) -> int:
 
 _SPACE = rb"[ \t\r\n]*+"
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKEN = re.compile(rb"(" + _STRING + rb")|[{}\[\]]", re.DOTALL)
+_TOKEN = re.compile(rb"(" + _STRING + rb")|[{}\[\]\"]", re.DOTALL)
+"""A string, a bracket, or the quote of a string that does not end in the prefix."""
+_SPACES = re.compile(_SPACE)
 _AFTER_KEY = re.compile(_SPACE + rb":" + _SPACE)
 _VALUE = re.compile(_STRING, re.DOTALL)
 _MAX_TOKENS = 200_000
-"""A prefix with more strings and brackets than this before `model` is not searched further."""
+"""A prefix is not searched beyond this many strings and brackets."""
 
 
 def read_model_in_prefix(prefix: bytes) -> ModelField | None:
     """Return the first top-level `model` of a JSON object whose end is not known.
 
     None when it does not stand in the prefix.  What follows it cannot be validated.
-    Raises InvalidJson when the prefix cannot be the beginning of an object, and MissingModel.
+    Raises InvalidJson when the prefix cannot be the beginning of an object, MissingModel, and
+    DuplicateModel when the prefix shows a second one.
     """
-    offset = len(_BOM) if prefix.startswith(_BOM) else 0
-    if not prefix[offset : offset + 64].lstrip(b" \t\r\n").startswith(b"{"):
+    if _BOM.startswith(prefix):
+        return None
+    begin = _after_spaces(prefix, len(_BOM) if prefix.startswith(_BOM) else 0)
+    if begin == len(prefix):
+        return None
+    if prefix[begin] != ord("{"):
         raise InvalidJson("The body is not a JSON object.")
+    field = None
+    for start in _model_values(prefix, begin):
+        if field is not None:
+            raise DuplicateModel("The body has `model` more than once.", param="model")
+        field = _value_in_prefix(prefix, start)
+        if field is None or not _may_repeat(prefix):
+            break
+    return field
+
+
+def _model_values(prefix: bytes, begin: int) -> Iterator[int]:
+    """Yield where the value of each top-level `model` starts."""
     depth = 0
-    for count, token in enumerate(_TOKEN.finditer(prefix, offset)):
-        if count > _MAX_TOKENS:
-            return None
+    for token in islice(_TOKEN.finditer(prefix, begin), _MAX_TOKENS):
         text = token.group(1)
-        if text is None:
-            depth += 1 if token.group() in b"{[" else -1
-        elif depth == 1 and _is_key(text):
-            after = _AFTER_KEY.match(prefix, token.end())
+        if text is not None:
+            after = _AFTER_KEY.match(prefix, token.end()) if depth == 1 and _is_key(text) else None
             if after is not None:
-                return _value_in_prefix(prefix, after.end())
-    return None
+                yield after.end()
+            continue
+        if token.group() == b'"':
+            return
+        depth += 1 if token.group() in b"{[" else -1
+        if depth == 0:
+            end = _after_spaces(prefix, token.end())
+            if end < len(prefix):
+                raise InvalidJson(f"The body is not valid JSON: it goes on at byte {end}.")
+
+
+def _after_spaces(prefix: bytes, start: int) -> int:
+    match = _SPACES.match(prefix, start)
+    assert match is not None, "no space at all is a match too"
+    return match.end()
 
 
 def _is_key(text: bytes) -> bool:
