@@ -233,12 +233,14 @@ class Session:
 
     def _route_full_duplex(self, route: Route) -> tuple[Action, ...]:
         body = self._chunks[0] if route.body is None else route.body
-        last = not self._ask_trailers
-        actions: list[Action] = [AnswerRequestHeaders(route)]
-        actions.extend(RequestChunk(data, end) for data, end in _cut(body, last))
+        answer = AnswerRequestHeaders(route)
         if self._ask_trailers:
-            actions.append(_CONTINUE_TRAILERS)
-        return self._request_ended(tuple(actions))
+            chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, False))
+            return self._request_ended((answer, *chunks, _CONTINUE_TRAILERS))
+        if len(body) <= CHUNK_BYTES:
+            return self._request_ended((answer, RequestChunk(body, True)))
+        chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, True))
+        return self._request_ended((answer, *chunks))
 
     def _route_streamed(self, route: Route) -> tuple[Action, ...]:
         answers: list[Action] = [_CONTINUE_BODY] * self._early_chunks
