@@ -25,6 +25,7 @@ from datastore.scrape import Scraper, ScrapeSettings
 from datastore.store import Store
 from epp.accesslog import AccessLog
 from epp.admin import Admin
+from epp.edsfile import EdsFolder
 from epp.extproc.codec import METHOD
 from epp.extproc.health import SERVICE as HEALTH_SERVICE
 from epp.extproc.health import Health, HealthService
@@ -48,6 +49,9 @@ _log = logging.getLogger(__name__)
 
 LAG_PROBE_S = 0.1
 """How often the event loop is asked how late it is."""
+
+EDS_GATHER_S = 0.02
+EDS_RETRY_S = 5.0
 
 STOPPING = "nothing: it is shutting down"
 
@@ -108,11 +112,15 @@ class Picker:
             limits=Limits(settings.max_request_body_bytes, settings.max_buffered_bytes),
         )
         self._servers: list[Server] = []
+        self._eds = EdsFolder(Path(settings.eds_dir)) if settings.eds_dir else None
+        self._eds_write: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Fill the store and open the ports.  Raises StartError."""
         settings = self._settings
         await self._source.start()
+        if self._eds is not None:
+            self._write_eds()
         limits = _transport_limits(settings)
         health = HealthService(self._health)
         services = Services({_service(METHOD): self._extproc, HEALTH_SERVICE: health})
@@ -182,11 +190,26 @@ class Picker:
 
     def _apply(self, events: Sequence[Event]) -> None:
         changes = self._store.apply(events)
-        if changes.endpoints:
+        if changes.endpoints or changes.pools:
             self._scraper.notice()
+            self._write_eds_soon()
         for name in changes.models:
             if self._store.model(name) is None:
                 self._metrics.forget(name.namespace, name.name)
+
+    def _write_eds_soon(self) -> None:
+        """Bring Envoy's EDS files up to date, once for all changes of a short while."""
+        if self._eds is not None and self._eds_write is None:
+            self._eds_write = self._loop.call_later(EDS_GATHER_S, self._write_eds)
+
+    def _write_eds(self) -> None:
+        assert self._eds is not None
+        self._eds_write = None
+        try:
+            self._eds.sync(self._store.pools())
+        except OSError as error:
+            _log.error("EDS files in %s cannot be written: %s", self._settings.eds_dir, error)
+            self._eds_write = self._loop.call_later(EDS_RETRY_S, self._write_eds)
 
     def _own(self, server: Server) -> None:
         self._servers.append(server)
