@@ -1,8 +1,8 @@
 """Metrics as text, in slices: what Prometheus reads, written so that nobody else waits for it.
 
-The client library's own writer takes ten times as long and cannot be interrupted, and a page is
-written on the event loop, between two picks.  Each function yields the text of a few dozen samples
-at a time.  Both text formats are spoken; they differ in the heading of a counter.
+The client library's own writer takes several times as long and cannot be interrupted, and a page
+is written on the event loop, between two picks.  Each function yields the text of a few dozen
+samples at a time.  Both text formats are spoken; they differ in the heading of a counter.
 """
 
 import math
