@@ -60,7 +60,7 @@ COMMANDS = (
     Command("demo", "epp.demo.command:demo", "See it work: a real Envoy and model servers.", _RUN),
     Command("bench", "epp.bench:bench", "Measure this machine.", _RUN),
     Command("get", "epp.get:get", "Show what a running picker knows.", _LOOK),
-    Command("check", "epp.check:check", "Check manifests without a cluster.", _LOOK),
+    Command("check", "epp.report:check", "Check manifests without a cluster.", _LOOK),
     Command("explain", "epp.explain:explain", "Say how a request would be routed.", _LOOK),
     Command(
         "envoy-config",
