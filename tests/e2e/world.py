@@ -182,7 +182,7 @@ async def eventually(check: Any, within_s: float = 5.0) -> None:
     """Wait until an async check holds; the world outside gives nothing to wait on."""
     async with asyncio.timeout(within_s):
         while not await check():
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - another process sets no Event
+            await asyncio.sleep(0.02)
 
 
 def sha256(body: bytes) -> str:
