@@ -330,4 +330,7 @@ def _is_upgrade(headers: Mapping[str, bytes]) -> bool:
     """
     if headers.get(":method") == b"CONNECT":
         return True
-    return "upgrade" in headers and b"upgrade" in headers.get("connection", b"").lower()
+    if "upgrade" not in headers:
+        return False
+    options = headers.get("connection", b"").lower().split(b",")
+    return any(option.strip() == b"upgrade" for option in options)
