@@ -314,9 +314,13 @@ class Session:
 
 
 def _cut(data: bytes, end: bool) -> Iterator[tuple[bytes, bool]]:
-    """Yield `data` in pieces of at most CHUNK_BYTES; the last one carries `end`."""
+    """Yield `data` in pieces of at most CHUNK_BYTES; the last one carries `end`.
+
+    Nothing at all is no piece, unless it carries the end.
+    """
     if len(data) <= CHUNK_BYTES:
-        yield data, end
+        if data or end:
+            yield data, end
         return
     for start in range(0, len(data), CHUNK_BYTES):
         stop = start + CHUNK_BYTES
