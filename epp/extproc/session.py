@@ -175,7 +175,7 @@ class Session:
         if event.end:
             return self._ask(None)
         if _is_upgrade(event.headers):
-            self._relays = True
+            self._relays = self._shows_upgrade(event.modes.request)
             return self._ask(None)
         match event.modes.request:
             case BodyMode.FULL_DUPLEX_STREAMED:
@@ -187,6 +187,16 @@ class Session:
             case mode:
                 self._relays = mode is not BodyMode.NONE  # the chunks come, once answered
                 return self._ask(None, unseen_mode=mode)
+
+    def _shows_upgrade(self, mode: BodyMode) -> bool:
+        """Tell whether bytes of an upgrade will come that need an answer.
+
+        NONE sends none.  BUFFERED would hold them back for an end that may never come, so there
+        the stream is closed, if it can be, and Envoy lets them pass.
+        """
+        if mode in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL):
+            return self._pass_response
+        return mode is not BodyMode.NONE
 
     def _expect_body(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         length = self._headers.get("content-length", b"")
