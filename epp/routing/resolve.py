@@ -60,7 +60,7 @@ def _service(authority: str) -> tuple[str | None, str | None]:
     labels = host.partition(":")[0].split(".")
     if len(labels) == 1:
         return labels[0] or None, None
-    if len(labels) == 2 or labels[2] == "svc":
+    if all(labels[:2]) and (len(labels) == 2 or labels[2] == "svc"):
         return labels[0], labels[1]
     return None, None
 
