@@ -80,7 +80,7 @@ def find_scope(
     if binding.service is not None:
         service_namespace = binding.service_namespace or binding.namespace
         pools = snapshot.pools_of_service(service_namespace, binding.service)
-        if len(pools) == 1:
+        if len(pools) == 1 and binding.namespace in (None, pools[0].namespace):
             return Scope(pools[0].namespace, pools[0])
     return Scope(namespace)
 
