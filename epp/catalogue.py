@@ -183,6 +183,8 @@ TRANSPORT = (
     _counted("resets_total", "Streams reset by the peer, as Envoy ends them."),
     _counted("application_errors_total", "Streams that ended in a bug of the picker's."),
     _counted("tls_failures_total", "TLS handshakes that failed."),
+    _counted("certificate_reloads_total", "Certificates replaced while serving."),
+    _counted("certificate_errors_total", "New certificates that cannot be served; the old one is."),
     _counted("accept_errors_total", "Failures to accept: too few file descriptors, mostly."),
     _counted("protocol_errors_total", "Connections ended because the peer broke HTTP/2."),
     _counted("deadlines_total", "Streams ended by their own grpc-timeout."),

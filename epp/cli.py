@@ -145,7 +145,7 @@ def _served() -> Callable[..., None]:
     serve_help.__doc__ = (
         "Serve picks to Envoy, from a cluster or from manifests on disk.\n\n"
         "Each flag is also an environment variable (EPP_GRPC_PORT, …); the flag wins. "
-        "--no-secure-serving is --secure-serving=false, and the reference picker's own spellings "
+        "--no-secure-serving is --secure-serving=false, and the Go picker's spellings "
         "(-poolName, --secureServing=false) work too. "
         "Durations are written 50ms, 2s, 1m30s; sizes 65536, 64KiB, 16Mi."
     )

@@ -1,8 +1,8 @@
 """Who is told of each request: the metrics, and the access log if there is one."""
 
 from epp.accesslog import AccessLog
-from epp.outcome import Outcome, Served
 from epp.metrics import PickerMetrics
+from epp.outcome import Outcome, Served
 
 
 class RequestObserver:

@@ -6,6 +6,8 @@ and nothing else.  A body in which `model` could stand twice is read a second ti
 """
 
 import re
+from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 from cffi import FFI
@@ -30,7 +32,7 @@ class _Value:
 
 
 class _Occurrences(msgspec.Struct):
-    model: _Value | None = None
+    model: _Value | msgspec.UnsetType = msgspec.UNSET
 
 
 _decoder = msgspec.json.Decoder(_Probe)
@@ -66,11 +68,15 @@ def read_model(body: bytes) -> ModelField:
 
     Raises InvalidJson, MissingModel and DuplicateModel.
     """
-    document = body[len(_BOM) :] if body.startswith(_BOM) else body
-    if document is not body:
-        field = read_model(document)
-        return ModelField(field.name, body, _shifted(field, len(_BOM)))
-    raw = _top_level_model(document)
+    if not body.startswith(_BOM):
+        return _read(body, 0)
+    field = _read(body[len(_BOM) :], len(_BOM))
+    return ModelField(field.name, body, _shifted(field, len(_BOM)))
+
+
+def _read(document: bytes, offset: int) -> ModelField:
+    """Read a document that begins `offset` bytes into the body."""
+    raw = _top_level_model(document, offset)
     if _may_repeat(document):
         _refuse_repeated(document)
     return ModelField(_text(raw), document, memoryview(raw))
@@ -82,32 +88,33 @@ def _shifted(field: ModelField, by: int) -> tuple[int, int]:
     return start + by, end + by
 
 
-def _top_level_model(body: bytes) -> msgspec.Raw:
+def _top_level_model(body: bytes, offset: int) -> msgspec.Raw:
     try:
         if not body.isascii():
             body.decode()
         return _decoder.decode(body).model
     except UnicodeDecodeError as error:
-        raise InvalidJson(f"The body is not UTF-8: invalid byte at {error.start}.") from error
+        at = error.start + offset
+        raise InvalidJson(f"The body is not UTF-8: invalid byte at {at}.") from error
     except msgspec.ValidationError as error:
         raise InvalidJson("The body is not a JSON object.") from error
     except msgspec.DecodeError as error:
-        raise InvalidJson(_explained(str(error), body)) from error
+        raise InvalidJson(_explained(str(error), body, offset)) from error
     except RecursionError as error:
         raise InvalidJson("The body is nested too deeply.") from error
 
 
-def _explained(problem: str, body: bytes) -> str:
+def _explained(problem: str, body: bytes, offset: int) -> str:
     if not body.strip():
         return "The body is empty: a JSON object with a model is needed."
     position = _POSITION.search(problem)
     if position is None:
         return (
-            f"The body is not valid JSON: it ends too early (after byte {len(body)}),"
+            f"The body is not valid JSON: it ends too early (after byte {len(body) + offset}),"
             " or has an unpaired surrogate."
         )
     what = problem[: position.start()].removeprefix("JSON is malformed: ").strip()
-    return f"The body is not valid JSON: {what} at byte {position.group(1)}."
+    return f"The body is not valid JSON: {what} at byte {int(position.group(1)) + offset}."
 
 
 def _may_repeat(body: bytes) -> bool:
@@ -150,34 +157,62 @@ def _address(buffer: bytes | memoryview) -> int:
 
 _SPACE = rb"[ \t\r\n]*+"
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKEN = re.compile(rb"(" + _STRING + rb")|[{}\[\]]", re.DOTALL)
+_TOKEN = re.compile(rb"(" + _STRING + rb")|[{}\[\]\"]", re.DOTALL)
+"""A string, a bracket, or the quote of a string that does not end in the prefix."""
+_SPACES = re.compile(_SPACE)
 _AFTER_KEY = re.compile(_SPACE + rb":" + _SPACE)
 _VALUE = re.compile(_STRING, re.DOTALL)
 _MAX_TOKENS = 200_000
-"""A prefix with more strings and brackets than this before `model` is not searched further."""
+"""A prefix is not searched beyond this many strings and brackets."""
 
 
 def read_model_in_prefix(prefix: bytes) -> ModelField | None:
     """Return the first top-level `model` of a JSON object whose end is not known.
 
     None when it does not stand in the prefix.  What follows it cannot be validated.
-    Raises InvalidJson when the prefix cannot be the beginning of an object, and MissingModel.
+    Raises InvalidJson when the prefix cannot be the beginning of an object, MissingModel, and
+    DuplicateModel when the prefix shows a second one.
     """
-    offset = len(_BOM) if prefix.startswith(_BOM) else 0
-    if not prefix[offset : offset + 64].lstrip(b" \t\r\n").startswith(b"{"):
+    if _BOM.startswith(prefix):
+        return None
+    begin = _after_spaces(prefix, len(_BOM) if prefix.startswith(_BOM) else 0)
+    if begin == len(prefix):
+        return None
+    if prefix[begin] != ord("{"):
         raise InvalidJson("The body is not a JSON object.")
+    field = None
+    for start in _model_values(prefix, begin):
+        if field is not None:
+            raise DuplicateModel("The body has `model` more than once.", param="model")
+        field = _value_in_prefix(prefix, start)
+        if field is None or not _may_repeat(prefix):
+            break
+    return field
+
+
+def _model_values(prefix: bytes, begin: int) -> Iterator[int]:
+    """Yield where the value of each top-level `model` starts."""
     depth = 0
-    for count, token in enumerate(_TOKEN.finditer(prefix, offset)):
-        if count > _MAX_TOKENS:
-            return None
+    for token in islice(_TOKEN.finditer(prefix, begin), _MAX_TOKENS):
         text = token.group(1)
-        if text is None:
-            depth += 1 if token.group() in b"{[" else -1
-        elif depth == 1 and _is_key(text):
-            after = _AFTER_KEY.match(prefix, token.end())
+        if text is not None:
+            after = _AFTER_KEY.match(prefix, token.end()) if depth == 1 and _is_key(text) else None
             if after is not None:
-                return _value_in_prefix(prefix, after.end())
-    return None
+                yield after.end()
+            continue
+        if token.group() == b'"':
+            return
+        depth += 1 if token.group() in b"{[" else -1
+        if depth == 0:
+            end = _after_spaces(prefix, token.end())
+            if end < len(prefix):
+                raise InvalidJson(f"The body is not valid JSON: it goes on at byte {end}.")
+
+
+def _after_spaces(prefix: bytes, start: int) -> int:
+    match = _SPACES.match(prefix, start)
+    assert match is not None, "no space at all is a match too"
+    return match.end()
 
 
 def _is_key(text: bytes) -> bool:

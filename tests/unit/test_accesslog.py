@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from epp.accesslog import MAX_NAME, AccessLog
-from epp.extproc.outcome import Outcome
 from epp.logs import JsonFormatter, set_up_logs
+from epp.outcome import Outcome
 
 
 def outcome(**changes: Any) -> Outcome:
     values: dict[str, Any] = {
         "request_id": "r-1", "namespace": "prod", "model": "llama", "target": "llama-v1",
-        "pool": "prod/gpus", "endpoint": "10.0.0.1:8000", "status": 200, "reason": "less_loaded",
+        "pool": "prod/gpus", "endpoint": "10.0.0.1:8000", "choice": "less_loaded",
         "revision": 7, "picker_s": 0.0000314, "body_bytes": 1000,
     }  # fmt: skip
     return Outcome(**{**values, **changes})
@@ -65,7 +65,8 @@ def test_a_line_says_what_came_of_a_request(pipe: tuple[int, int]) -> None:
             "target": "llama-v1",
             "pool": "prod/gpus",
             "endpoint": "10.0.0.1:8000",
-            "reason": "less_loaded",
+            "choice": "less_loaded",
+            "reason": "picked",
             "status": 200,
             "state_revision": 7,
             "picker_ms": 0.0314,

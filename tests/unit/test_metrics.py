@@ -15,9 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from datastore.model import Endpoint, InferencePool, Load, ObjectName, PoolView
 from epp import errors
 from epp.catalogue import CATALOGUE, TRANSPORT
-from epp.extproc.outcome import Outcome, Served
 from epp.extproc.transports.limits import TransportStats
-from epp.metrics import MAX_SERIES, OTHER, REASONS, PickerMetrics
+from epp.metrics import MAX_SERIES, OTHER, REASONS, UNKNOWN, PickerMetrics
+from epp.outcome import Outcome, Served
 from epp.series import PICKER_S, Histogram
 
 GOLDEN = Path(__file__).parent / "golden_metrics.txt"
@@ -65,8 +65,8 @@ def view(*endpoints: Endpoint) -> PoolView:
 def picked(address: str = "10.0.0.1", **changes: Any) -> Outcome:
     values: dict[str, Any] = {
         "request_id": "r-1", "namespace": "prod", "model": "llama", "target": "llama-v1",
-        "pool": "prod/gpus", "endpoint": f"{address}:8000", "status": 200, "reason": "less_loaded",
-        "revision": 7, "picker_s": 3e-5, "body_bytes": 1000,
+        "pool": "prod/gpus", "endpoint": f"{address}:8000", "revision": 7, "picker_s": 3e-5,
+        "body_bytes": 1000,
     }  # fmt: skip
     return Outcome(**{**values, **changes})
 
@@ -76,11 +76,10 @@ def refused(reason: str, **changes: Any) -> Outcome:
     return picked(**{**values, **changes})
 
 
-def served(**changes: Any) -> Served:
+def served(outcome: Outcome | None = None, **changes: Any) -> Served:
     values: dict[str, Any] = {
-        "model": "llama", "target": "llama-v1", "pool": "prod/gpus", "endpoint": "10.0.0.1:8000",
-        "status": 200, "first_byte_s": 0.1, "duration_s": 1.0, "body_bytes": 5000,
-        "complete": True,
+        "outcome": outcome or picked(passes=True), "endpoint": "10.0.0.1:8000", "status": 200,
+        "first_byte_s": 0.1, "duration_s": 1.0, "body_bytes": 5000, "complete": True,
     }  # fmt: skip
     return Served(**{**values, **changes})
 
@@ -94,11 +93,12 @@ def filled() -> PickerMetrics:
     metrics.picked(picked(passes=True))
     metrics.picked(picked("10.0.0.2", passes=True))
     metrics.served(served())
-    metrics.series("prod", "llama", "llama-v1", "prod/gpus").count_response(
-        duration_s=2.0, ttft_s=None, response_bytes=700, input_tokens=20, output_tokens=100,
-        cached_tokens=16,
+    metrics.picked(picked(passes=True))
+    metrics.served(
+        served(duration_s=2.0, first_byte_s=None, body_bytes=700, input_tokens=20,
+               output_tokens=100, cached_tokens=16)
     )  # fmt: skip
-    metrics.picked(refused("model_not_found", model="unknown"))
+    metrics.picked(refused("model_not_found", model="secret", known=False))
     metrics.picked(refused("no_ready_endpoint", target="llama-v1", status=503))
     metrics.record_lag(0.0004)
     for name in ("epp_state_age_seconds", "epp_manifest_errors_total", "epp_manifests_broken",
@@ -133,6 +133,23 @@ def test_the_page_parses_and_every_metric_is_in_the_catalogue() -> None:
         exposed.add(family.name + suffix)
 
     assert exposed == set(CATALOGUE)
+
+
+def test_clients_words_are_no_labels() -> None:
+    """However many names clients invent, there is one series for them, and none says a name."""
+    metrics = PickerMetrics(version="1", process=False)
+    for number in range(500):
+        name = f"guess-{number}"
+        metrics.picked(refused("model_not_found", model=name, known=False))
+        passed = picked(model=name, target=name, known=False, passes=True)
+        metrics.picked(passed)
+        metrics.served(served(passed))
+    text = page(metrics)
+
+    assert "guess" not in text
+    assert sample(text, "inference_objective_request_error_total", model_name=UNKNOWN) == 500
+    assert sample(text, "inference_objective_running_requests", model_name=UNKNOWN) == 0
+    assert sample(text, "inference_objective_request_total", target_model_name=UNKNOWN) == 500
 
 
 def test_a_listing_is_a_request_and_no_pick() -> None:
@@ -252,7 +269,8 @@ def test_open_metrics_is_spoken_when_asked_for() -> None:
 
 
 def test_every_count_of_a_transport_is_described() -> None:
-    assert [row.attribute for row in TRANSPORT] == [f.name for f in fields(TransportStats)]
+    """A count that is added to a transport is described in the catalogue too."""
+    assert {row.attribute for row in TRANSPORT} == {f.name for f in fields(TransportStats)}
 
 
 def test_several_transports_are_added_up() -> None:
