@@ -186,8 +186,8 @@ class World:
         live = store.get(name)
         if create and live is not None:
             raise NameTaken(f"{name} exists")
-        metadata = {"uid": f"u{next(self.ids)}", "generation": 0}
-        base = copy.deepcopy(live) if live else {"metadata": metadata}
+        metadata: Json = {"uid": f"u{next(self.ids)}", "generation": 0}
+        base: Json = copy.deepcopy(live) if live else {"metadata": metadata}
         spec_before = base.get("spec")
         base["spec"] = copy.deepcopy(body["spec"])
         base["kind"] = body["kind"]

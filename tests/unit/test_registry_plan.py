@@ -136,6 +136,19 @@ async def test_what_the_api_server_refuses_is_recorded_once() -> None:
     assert one.states("4") == [("3", "RUNNING")]
 
 
+async def test_a_refused_roll_leaves_the_old_record_open() -> None:
+    """COMPLETE is for a version that was replaced: a refused one fails beside it."""
+    one = world()
+    await one.settle()
+    one.tag("5")
+    one.refuse = "quota"
+    await one.step()
+    await one.step()
+
+    assert one.states("4") == [("3", "RUNNING"), ("5", "FAILED")]
+    assert len(one.audit("4")) == 4
+
+
 async def test_two_intents_with_one_name() -> None:
     """The older one has the name, the other fails once; with the older gone it takes over."""
     one = world()
@@ -320,6 +333,8 @@ async def _scene(name: str, patchable: bool) -> World:
             one.tag("5")
             await one.settle()
             one.intend("4", "mnist-deployment", version_id="3")
+        case other:
+            raise AssertionError(other)
     return one
 
 
@@ -349,6 +364,12 @@ def is_foreign(one: World) -> bool:
     return body is not None and "labels" not in body["metadata"]
 
 
+def add_foreign(one: World) -> None:
+    """Let somebody else take the name, if it is free."""
+    if not one.objects:
+        one.foreign("mnist-deployment")
+
+
 def tag(one: World, *, artifact: bool) -> None:
     """Tag the next version."""
     newest = max(int(version.id) for version in one.versions)
@@ -367,7 +388,7 @@ ACTIONS: dict[str, Callable[[World], object]] = {
     "tag-bare": lambda one: tag(one, artifact=False),
     "pin": lambda one: intend(one, version_id="3"),
     "by-hand": lambda one: one.objects.pop("mnist-deployment", None),
-    "foreign": lambda one: one.objects or one.foreign("mnist-deployment"),
+    "foreign": add_foreign,
     "unforeign": lambda one: is_foreign(one) and one.objects.pop("mnist-deployment"),
     "serve": lambda one: one.serve(),
     "no-runtime": lambda one: setattr(one, "runtimes", {}),
