@@ -6,7 +6,7 @@ closed struct does not have.
 """
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import inspect
@@ -34,13 +34,19 @@ def _walk(raw: object, info: inspect.Type, path: Path) -> Iterator[Problem]:
         case inspect.StructType(), Mapping():
             yield from _walk_struct(raw, info, path)
         case inspect.ListType(), list():
-            for index, item in enumerate(raw):
-                yield from _walk(item, info.item_type, (*path, index))
+            yield from _walk_each(enumerate(raw), info.item_type, path)
         case inspect.DictType(), Mapping():
-            for key, value in raw.items():
-                yield from _walk(value, info.value_type, (*path, str(key)))
-        case _ if not _is_scalar(raw, info):
-            yield _mismatch(raw, info, path)
+            yield from _walk_each(raw.items(), info.value_type, path)
+        case _:
+            if not _is_scalar(raw, info):
+                yield _mismatch(raw, info, path)
+
+
+def _walk_each(
+    items: Iterable[tuple[int | str, object]], info: inspect.Type, path: Path
+) -> Iterator[Problem]:
+    for step, item in items:
+        yield from _walk(item, info, (*path, step if isinstance(step, int) else str(step)))
 
 
 def _walk_struct(raw: Mapping[Any, Any], info: inspect.StructType, path: Path) -> Iterator[Problem]:
