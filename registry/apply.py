@@ -66,12 +66,13 @@ class Outcome:
     """What became of a plan.  Written by the applier, read by the loop.
 
     `writes` counts the steps done by kind, `failures` holds errors that a retry may cure, by
-    intent, and `conditions` what there is to say about each.
+    intent, and `conditions` what there is to say about each.  `runtimes` tells whose each chain is.
     """
 
     writes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, Exception] = field(default_factory=dict)
     conditions: dict[str, tuple[Condition, ...]] = field(default_factory=dict)
+    runtimes: dict[str, str | None] = field(default_factory=dict)
 
     def count(self, kind: str) -> None:
         """Count one step done."""
@@ -110,6 +111,7 @@ class Applier:
         async with asyncio.TaskGroup() as tasks:
             for chain in plan.chains:
                 outcome.tell(chain.intent.id, *chain.conditions)
+                outcome.runtimes[chain.intent.id] = chain.intent.runtime
                 if chain.steps and chain.intent.id not in held:
                     name = f"chain {self._namespace}/{chain.intent.id}"
                     tasks.create_task(self._run_chain(chain, outcome, slots), name=name)

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from registry import names
-from registry.model import Observed, Record, Resource
+from registry.model import Environment, Observed, Record, Resource
 from registry.readiness import status_digest
 
 
@@ -24,7 +24,7 @@ class Memory:
     seen: dict[str, str] = field(default_factory=dict)
     written: dict[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
-    environment_id: str | None = None
+    environment: Environment | None = None
 
     def remember_record(self, intent_id: str, record: Record) -> None:
         """Keep a record that was just written, in place of its older self."""

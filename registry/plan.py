@@ -51,8 +51,8 @@ def plan(
         for item in ours
         if only is None or item.intent.runtime in only
     ]
-    if policy.prune and only is None:
-        chains += _prune(desired, observed, resources)
+    if only is None and observed.environment is not None:
+        chains += _leftovers(desired, observed, resources, policy)
     models = plan_models(ours, observed, policy, resources)
     return Plan(models, tuple(chains))
 
@@ -62,26 +62,43 @@ def intent_order(intent: Intent) -> tuple[int, str]:
     return (int(intent.id) if intent.id.isdecimal() else 0, intent.id)
 
 
-def _prune(
-    desired: Sequence[Desired], observed: Observed, resources: Mapping[str, Sequence[Resource]]
+def _leftovers(
+    desired: Sequence[Desired],
+    observed: Observed,
+    resources: Mapping[str, Sequence[Resource]],
+    policy: Policy,
 ) -> list[Chain]:
-    """Remove what two full lists in a row lack, except where the registry looks replaced."""
+    """Deal with resources whose intent the full list lacks: with prune they go, else they stay."""
     known = {item.intent.id for item in desired}
     chains = []
     for intent_id, found in resources.items():
-        if intent_id in known or intent_id not in observed.missing:
+        if intent_id in known:
             continue
         for resource in found:
             if resource.terminating or names.reverse_intent(resource.labels):
                 continue
             intent = Intent(intent_id, resource.name, "", deployed=False)
-            if _is_younger(observed, resource):
-                why = f"{resource.name} is older than its environment in the registry; left"
-                chains.append(Chain(intent, (), (Condition("RegistryReplaced", why),), resource))
-                continue
-            step = DeleteResource(intent_id, resource.name, resource.uid, "pruned")
-            chains.append(Chain(intent, (step,), (), resource))
+            doubt = _doubt(intent_id, resource, observed, policy)
+            if doubt is None:
+                step = DeleteResource(intent_id, resource.name, resource.uid, "pruned")
+                chains.append(Chain(intent, (step,), (), resource))
+            else:
+                chains.append(Chain(intent, (), (doubt,), resource))
     return chains
+
+
+def _doubt(
+    intent_id: str, resource: Resource, observed: Observed, policy: Policy
+) -> Condition | None:
+    """Return why a resource that nobody asks for any more stays, if it does."""
+    gone = f"the registry no longer lists intent {intent_id}, and {resource.name}"
+    if not policy.prune:
+        return Condition("IntentGone", f"{gone} stays, for --prune is off")
+    if _is_younger(observed, resource):
+        return Condition("RegistryReplaced", f"{gone} is older than the registry's environment")
+    if intent_id not in observed.missing:
+        return Condition("IntentGone", f"{gone} goes if the next list says so too")
+    return None
 
 
 def _is_younger(observed: Observed, resource: Resource) -> bool:
