@@ -72,6 +72,10 @@ class Store:
         """Return the model of that name."""
         return self._models.current.get(name)
 
+    def namespaces(self) -> Sequence[str]:
+        """Return the namespaces that have models, sorted."""
+        return sorted(self._namespaces)
+
     def models_in(self, namespace: str) -> Sequence[InferenceModel]:
         """Return a namespace's models, sorted by name."""
         listed = self._listed.get(namespace)
