@@ -63,8 +63,11 @@ class RegistryClient:
 
     async def environment(self, name: str) -> Environment | None:
         """Return the environment of that name; None only if a whole list lacks it."""
-        everything = await self._list("serving_environments", wire.read_environment)
-        return next((item for item in everything if item.name == name), None)
+        return next((item for item in await self.environments() if item.name == name), None)
+
+    async def environments(self) -> list[Environment]:
+        """Return every ServingEnvironment."""
+        return await self._list("serving_environments", wire.read_environment)
 
     async def create_environment(self, name: str) -> Environment:
         """Create an environment, or return the one that somebody created meanwhile."""
@@ -81,10 +84,6 @@ class RegistryClient:
         """Return every InferenceService of an environment."""
         path = f"serving_environments/{quote(environment_id, safe='')}/inference_services"
         return await self._list(path, wire.read_intent)
-
-    async def all_intents(self) -> list[Intent]:
-        """Return every InferenceService of the registry."""
-        return await self._list("inference_services", wire.read_intent)
 
     async def versions(self, model_id: str) -> list[Version]:
         """Return every version of a registered model."""
