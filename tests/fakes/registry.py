@@ -180,7 +180,8 @@ class FakeRegistry:
                 return 201, self._post(parts, body)
             case "PATCH":
                 return 200, self._patch(parts, body)
-        raise Refusal(405, "method not allowed")
+            case _:
+                raise Refusal(405, "method not allowed")
 
     def _get(self, request: web.Request, parts: list[str]) -> Json:
         match parts:
