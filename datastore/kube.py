@@ -177,7 +177,8 @@ class KubeClient:
 
     async def create(self, resource: Resource, namespace: str, obj: Json) -> Json:
         """Create an object; AlreadyExists if it is there."""
-        return await self._json("POST", Call("create", resource, namespace), obj)
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, **obj}
+        return await self._json("POST", Call("create", resource, namespace), body)
 
     async def replace(self, resource: Resource, namespace: str, name: str, obj: Json) -> Json:
         """Replace an object; Conflict if its resourceVersion is not the current one."""
