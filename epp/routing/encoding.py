@@ -60,5 +60,7 @@ def _unpacked(body: bytes, window_bits: int, limit: int) -> bytes:
         parts.append(part)
         if not unpacker.eof:
             raise InvalidJson("The body's compressed data ends too early.")
-        body = unpacker.unused_data if window_bits == _GZIP else b""
+        body = unpacker.unused_data
+        if body and window_bits != _GZIP:
+            raise InvalidJson("The body's compressed data goes on after its end.")
     return b"".join(parts)

@@ -86,7 +86,7 @@ class Router:
         """
         if request.unseen_mode is not None:
             return self._route_unseen(request, scope, snapshot, now)
-        if not request.body and (request.body is None or request.method in _BODYLESS_METHODS):
+        if _is_bodyless(request):
             return self._route_bodyless(request, scope, snapshot, now)
         field, encoded = self._read(request)
         model = self._model(field.name, scope, snapshot)
@@ -250,3 +250,15 @@ class Router:
         chosen[0].load.add_pick(now)
         known = target is not None or not model
         return Pick(view.pool.name, chosen, model, target_name, choice, body, drop_encoding, known)
+
+
+def _is_bodyless(request: Request) -> bool:
+    """Tell a request without a body from one whose body is empty.
+
+    Either ends at its headers; `content-length: 0` says that the body was meant to be there.
+    """
+    if request.body:
+        return False
+    if request.method in _BODYLESS_METHODS:
+        return True
+    return request.body is None and "content-length" not in request.headers

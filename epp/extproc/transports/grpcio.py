@@ -220,6 +220,11 @@ class _Run:
             message = await self._context.read()
             self._reading = False
             if message is grpc.aio.EOF:
+                # A reset looks like the peer's end here, and mostly shows itself one turn later.
+                # Where it does not, the call is told `end` before `cancel`, which is harmless.
+                self._reading = True
+                await asyncio.sleep(0)
+                self._reading = False
                 self._step("end", None)
                 break
             self._step("receive", message)
