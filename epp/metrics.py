@@ -72,14 +72,20 @@ class PickerMetrics:
 
     def picked(self, outcome: Outcome) -> None:
         """Count one answered request."""
-        series = self._series_of(outcome)
+        series = None
+        if outcome.known:  # the common case, without a call
+            key = (outcome.namespace, outcome.model, outcome.target, outcome.pool)
+            series = self._series.get(key)
+        if series is None:
+            series = self._series_of(outcome)
         series.requests += 1
         series.request_bytes.observe(outcome.body_bytes)
         self._picker_s.observe(outcome.picker_s)
+        endpoint = outcome.endpoint
         if outcome.status >= 400:
             series.count_error(outcome.reason if outcome.reason in REASONS else "internal_error")
-        elif outcome.endpoint:
-            series.count_pick(outcome.endpoint.partition(",")[0])
+        elif endpoint:
+            series.count_pick(endpoint.partition(",")[0] if "," in endpoint else endpoint)
         if outcome.passes:
             series.running += 1
 
