@@ -25,6 +25,8 @@ from epp.routing.request import Binding, Listing, Pick, Request
 from epp.routing.resolve import Scope
 
 _BODYLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT"})
+_SHOWN_CHARACTERS = 256
+"""How much of a client's method and path an error repeats."""
 
 ONLY_ENDPOINT = "only_endpoint"
 LESS_LOADED = "less_loaded_of_two"
@@ -191,9 +193,10 @@ class Router:
                 return answer
         view = self._single_pool(scope, snapshot)
         if view is None:
+            what = f"{request.method[:_SHOWN_CHARACTERS]} {request.path[:_SHOWN_CHARACTERS]}"
             raise RouteNotFound(
-                f"{request.method} {request.path} names no model, and no single InferencePool"
-                f" of namespace {scope.namespace} is bound to it."
+                f"{what} names no model, and no single InferencePool of namespace"
+                f" {scope.namespace} is bound to it."
             )
         return self._pick(request, view, "", "", now)
 
