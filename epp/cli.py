@@ -93,9 +93,9 @@ def serve(args: Sequence[str], env: Mapping[str, str]) -> int:
     set_up_logs(settings.level)
     for line in settings.warnings:
         _log.warning("%s", line)
-    run: Callable[[Settings], int] = import_module("epp.app").run
+    run: Callable[[Settings, Mapping[str, str]], int] = import_module("epp.app").run
     try:
-        return run(settings)
+        return run(settings, env)
     except KeyboardInterrupt:
         return _INTERRUPTED
 
