@@ -27,7 +27,7 @@ from epp.extproc.refusal import refusal
 from epp.extproc.response import ResponseWatch
 from epp.extproc.session import ProtocolViolation, Session, State
 from epp.outcome import LISTED, PICKED, Observer, Outcome
-from epp.routing.request import Binding, Listing, Request
+from epp.routing.request import UNKNOWN_MODEL, Binding, Listing, Request
 from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, Scope, read_binding
 from epp.routing.router import Router, Snapshot
 
@@ -195,7 +195,7 @@ class Stream:
             request_id=_text(self._headers, "x-request-id"),
             namespace=found.pool.namespace,
             model=found.model,
-            known=found.known,
+            known=found.is_ours,
             target=found.target,
             pool=pool,
             endpoint=route.destination,
@@ -225,7 +225,7 @@ class Stream:
             reason=error.reason,
             status=error.status,
             model=error.model,
-            known=bool(error.model),
+            known=error.model not in ("", UNKNOWN_MODEL),
             pool=error.pool or (str(scope.pool) if scope.pool is not None else ""),
         )
         service.observer.picked(outcome)

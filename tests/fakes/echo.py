@@ -52,7 +52,7 @@ class EchoCall:
         self.events.append("end")
         if self.path == END_FAILS:
             raise ZeroDivisionError
-        return None if self.path == SILENT else Reply(status=OK)
+        return None if self.path in (SILENT, CANCEL_FAILS) else Reply(status=OK)
 
     def cancel(self) -> None:
         self.events.append("cancel")

@@ -263,6 +263,9 @@ class Handlers:
     async def _body(self, request: web.Request, target: Target) -> Json:
         body = await _read(request)
         resource = target.resource
+        if not resource.custom:
+            body.setdefault("apiVersion", resource.api_version)
+            body.setdefault("kind", resource.kind)
         named = (body.get("apiVersion"), body.get("kind"))
         if named != (resource.api_version, resource.kind):
             text = f"the object provided is {named}, not {(resource.api_version, resource.kind)}"

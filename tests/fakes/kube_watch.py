@@ -85,6 +85,7 @@ class WatchResponse:
                 error = StatusError(410, "Expired", "too old resource version: 1 (2)")
                 await self._response.write(error_line(error))
             case _:
+                await self._flush()
                 if self._bookmark_every_s and not self._watcher.muted:
                     await self._response.write(bookmark(self._resource, self._watcher.revision))
 

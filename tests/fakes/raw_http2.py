@@ -76,7 +76,7 @@ class RawHttp2:
             ("te", "trailers"),
             *(more or []),
         ]
-        return bytes(self._encoder.encode(fields, huffman=False))
+        return self.encode(fields)
 
     def open(self, path: str, more: Fields | None = None, *, end: bool = False) -> int:
         """Begin a call; returns its stream."""
@@ -85,10 +85,18 @@ class RawHttp2:
         self.write(frame(HEADERS, flags, stream, self.block(path, more)))
         return stream
 
+    def encode(self, fields: Fields) -> bytes:
+        """A block of headers."""
+        return bytes(self._encoder.encode(fields, huffman=False))
+
+    def decode(self, block: bytes) -> Fields:
+        """The headers of a block; every block of the server has to pass here, in order."""
+        return list(self._decoder.decode(block))
+
     def request(self, fields: Fields, *, end: bool = True) -> int:
         """Begin a request that is whatever the fields say."""
         stream, self.next_stream = self.next_stream, self.next_stream + 2
-        block = bytes(self._encoder.encode(fields, huffman=False))
+        block = self.encode(fields)
         self.write(frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), stream, block))
         return stream
 
@@ -111,7 +119,7 @@ class RawHttp2:
         while True:
             got = await self.frame()
             if got.kind == HEADERS:
-                decoded = self._decoder.decode(got.payload)
+                decoded = self.decode(got.payload)
                 if got.stream == stream:
                     fields.update(decoded)
             elif got.stream == stream and got.kind == DATA:

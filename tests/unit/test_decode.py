@@ -29,6 +29,9 @@ from tests.builders import (
     a_slice,
 )
 
+# A loaded machine is slow to generate and slow to run; neither is a failure of the law.
+LAW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 BUILT: list[tuple[ModelBuilder | PoolBuilder | PodBuilder, m.Resource]] = [
     (a_model("llama"), m.INFERENCE_MODEL),
     (a_model("llama", "ns").in_pool("p").to("a").to("b"), m.INFERENCE_MODEL),
@@ -396,8 +399,8 @@ def nearly_right(draw: st.DrawFn) -> Any:
     return manifest
 
 
+@LAW
 @given(anything | nearly_right())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_no_object_is_any_other_error(raw: Any) -> None:
     """Whatever a file holds: a value, or BadManifest."""
     try:
@@ -407,8 +410,8 @@ def test_no_object_is_any_other_error(raw: Any) -> None:
     assert decoded.gone or decoded.problems or decoded.values or raw["kind"] == "EndpointSlice"
 
 
+@LAW
 @given(st.binary() | nearly_right().map(lambda raw: json.dumps(raw, default=str).encode()))
-@settings(max_examples=60)
 def test_no_bytes_are_any_other_error(data: bytes) -> None:
     """Whatever an API server sends: a value, or BadManifest, for every resource."""
     for resource in m.RESOURCES:
@@ -469,6 +472,7 @@ json_values = st.recursive(
 )
 
 
+@LAW
 @given(json_values, st.sampled_from([None, "\t", 2]), st.booleans())
 def test_json_is_read_as_json(value: Any, indent: str | int | None, ascii_only: bool) -> None:
     """Whatever a JSON file holds means the same here, surrogate pairs and tabs included."""
@@ -516,6 +520,7 @@ def test_aliases_cannot_make_much_of_little() -> None:
         values_of(text)
 
 
+@LAW
 @given(st.text("abc:{}[]&*!-?<|>'\"\n \t#%@`,~1.", max_size=40) | st.text(max_size=20))
 def test_no_text_is_any_other_error(text: str) -> None:
     with contextlib.suppress(BadDocument):

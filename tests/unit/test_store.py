@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datastore.events import Deleted, Event, Kind, Replaced, Upserted
@@ -18,6 +18,9 @@ from datastore.model import (
 )
 from datastore.store import Changes, Store
 from tests.builders import DIGEST_A, a_model, a_pod, a_pool, a_store, named
+
+# A loaded machine is slow to generate and slow to run; neither is a failure of the law.
+LAW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 Value = InferenceModel | InferencePool | Backend
 V1, X = "inference.networking.k8s.io", "inference.networking.x-k8s.io"
@@ -185,7 +188,7 @@ def load_of(store: Store, name: str = "vllm") -> Load:
     return endpoint.load
 
 
-@settings(max_examples=50)
+@LAW
 @given(batches)
 def test_is_what_a_naive_store_would_be(history: list[list[Event]]) -> None:
     """However the news is batched, the state is that of the news one by one, worked out anew."""
@@ -203,7 +206,7 @@ def test_is_what_a_naive_store_would_be(history: list[list[Event]]) -> None:
             assert touched or seen[view.pool.name] is view
 
 
-@settings(max_examples=50)
+@LAW
 @given(batches, events)
 def test_an_event_said_twice_changes_nothing_more(history: list[list[Event]], event: Event) -> None:
     """Apply is idempotent, and the views of the first time stay."""
@@ -223,7 +226,7 @@ def test_an_event_said_twice_changes_nothing_more(history: list[list[Event]], ev
         assert all(a is b for a, b in zip(views, store.pools(), strict=True))
 
 
-@settings(max_examples=50)
+@LAW
 @given(st.lists(values, max_size=8), st.randoms())
 def test_the_order_of_different_objects_does_not_matter(objects: list[Value], rng: object) -> None:
     """Objects that differ in kind, name, rank or source may come in any order."""
@@ -239,7 +242,7 @@ def test_the_order_of_different_objects_does_not_matter(objects: list[Value], rn
     assert state_of(one) == state_of(other)
 
 
-@settings(max_examples=50)
+@LAW
 @given(batches, st.sampled_from(Kind), sources, st.data())
 def test_replaced_is_deletes_and_upserts(
     history: list[list[Event]], kind: Kind, source: str, data: st.DataObject
@@ -260,7 +263,7 @@ def test_replaced_is_deletes_and_upserts(
     assert state_of(one) == state_of(other)
 
 
-@settings(max_examples=50)
+@LAW
 @given(batches)
 def test_nothing_is_left_when_everything_is_gone(history: list[list[Event]]) -> None:
     """No load, index or list outlives what it belonged to."""

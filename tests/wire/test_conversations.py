@@ -14,8 +14,8 @@ import pytest
 from datastore.store import Store
 from epp.extproc import codec
 from epp.extproc.calls import OK, Status
-from epp.extproc.outcome import Outcome, Served
 from epp.extproc.service import ExtProc, Limits, Stream
+from epp.outcome import Outcome, Served
 from epp.routing.router import Policy, Router
 from tests.builders import a_model, a_pod, a_pool, a_store
 from tests.wire.envoy_api import (
