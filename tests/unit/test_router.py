@@ -338,6 +338,7 @@ def test_the_identity_encoding_is_none() -> None:
         (gzip.compress(LLAMA, mtime=0), b"identity", InvalidJson, 400),
         (b"", b"gzip", InvalidJson, 400),
     ],
+    ids=["unknown", "damaged", "no_model", "bomb", "cut", "not_said", "empty"],
 )
 def test_what_bad_encodings_get(
     body: bytes, encoding: bytes, error: type[RequestError], status: int
