@@ -86,9 +86,14 @@ class FileSource:
         self._told_warnings: set[str] = set()
         self._told_unread: set[str] = set()
         self._changed = asyncio.Event()
+        self._loading = asyncio.Lock()  # the folder's memory is for one thread at a time
 
     async def load_once(self) -> None:
         """Read everything and apply it as one batch; raises ManifestsError and changes nothing."""
+        async with self._loading:
+            await self._load()
+
+    async def _load(self) -> None:
         try:
             scan = await asyncio.to_thread(self._scan)
         except OSError as error:

@@ -275,3 +275,16 @@ async def test_a_pipe_or_a_folder_named_like_a_manifest_is_left_alone(tmp_path: 
     await FileSource(tmp_path, store.apply).load_once()
 
     assert store.model_count == 1
+
+
+async def test_loads_that_overlap_take_turns(tmp_path: Path) -> None:
+    """Each finds what changed since the one before it, so nothing is applied twice."""
+    for i in range(20):
+        (tmp_path / f"{i}.yaml").write_text(model_text(f"m{i}"))
+    batches: list[Sequence[Event]] = []
+    source = FileSource(tmp_path, batches.append)
+
+    await asyncio.gather(*(source.load_once() for _ in range(5)))
+
+    assert [len(batch) for batch in batches] == [20]
+    assert source.load_count == 5
