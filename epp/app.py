@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import ssl
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -113,7 +114,7 @@ class Picker:
             Router(_policy(settings), self._rng),
             self._store,
             RequestObserver(self._metrics, self._access_log()),
-            clock=self._loop.time,
+            clock=time.monotonic,  # uvloop's own clock stands still while it serves
             pass_response=settings.response_mode == "pass",
             limits=Limits(settings.max_request_body_bytes, settings.max_buffered_bytes),
         )
