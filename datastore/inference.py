@@ -249,6 +249,6 @@ def seconds(timestamp: str | None) -> int:
     """Return an RFC 3339 time in seconds since 1970; what cannot be read is 0."""
     try:
         moment = datetime.fromisoformat(timestamp or "1970-01-01T00:00:00Z")
-        return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())
+        return max(0, int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()))
     except (ValueError, OverflowError):
         return 0

@@ -1,0 +1,78 @@
+"""Every metric of the reconciler, declared once."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_PASS_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """The metrics, in a registry of their own.  Written by the loop."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.enabled = Gauge(
+            "epp_registry_enabled",
+            "1 while --model-registry-enabled is set",
+            registry=self.registry,
+        )
+        self.leader = Gauge(
+            "epp_registry_leader",
+            "1 while this process is the one that acts",
+            registry=self.registry,
+        )
+        self.up = Gauge(
+            "epp_registry_up", "1 while the model registry answers", registry=self.registry
+        )
+        self.passes = Counter(
+            "epp_registry_passes",
+            "Looks at a namespace, by how they ended",
+            ["namespace", "result"],
+            registry=self.registry,
+        )
+        self.pass_seconds = Histogram(
+            "epp_registry_pass_seconds",
+            "How long a look and its steps took",
+            buckets=_PASS_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.steps = Counter(
+            "epp_registry_steps",
+            "Steps done: records opened and advanced, objects created, applied and deleted",
+            ["step"],
+            registry=self.registry,
+        )
+        self.failures = Counter(
+            "epp_registry_step_failures",
+            "Chains of steps that a failure ended, by its kind",
+            ["reason"],
+            registry=self.registry,
+        )
+        self.requests = Gauge(
+            "epp_registry_requests",
+            "Requests sent to the model registry since the start",
+            registry=self.registry,
+        )
+        self.conditions = Gauge(
+            "epp_registry_conditions",
+            "What stands in the way of an intent now, by reason",
+            ["namespace", "reason"],
+            registry=self.registry,
+        )
+        self.intents = Gauge(
+            "epp_registry_intents",
+            "The registry's intents by what they want",
+            ["namespace", "state"],
+            registry=self.registry,
+        )
+        self.last_success = Gauge(
+            "epp_registry_last_success_timestamp_seconds",
+            "When a namespace was last seen whole",
+            ["namespace"],
+            registry=self.registry,
+        )
+
+    def forget(self, namespace: str) -> None:
+        """Drop what is told of a namespace that is no longer kept."""
+        for metric in (self.passes, self.conditions, self.intents, self.last_success):
+            for labels in [key for key in metric._metrics if key[0] == namespace]:
+                metric.remove(*labels)
