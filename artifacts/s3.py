@@ -288,12 +288,19 @@ def _translate(error: Exception, question: Question) -> ArtifactError:
             )
         case (
             theirs.HTTPClientError()
+            | theirs.ConnectionError()
             | theirs.ResponseStreamingError()
             | theirs.IncompleteReadError()
         ):
             return _broken(error, question)
         case aiohttp.ClientError() | TimeoutError() | ConnectionError():
             return _broken(error, question)
+        case RecursionError():  # how the library ends when a redirect leads to itself
+            return UsageError(
+                "the endpoint redirects in a circle",
+                where=question.where,
+                fix="Set region and endpoint_url of the bucket",
+            )
         case theirs.BotoCoreError() | ValueError():
             return UsageError(f"the S3 client refuses: {error}", where=question.where)
         case _:
