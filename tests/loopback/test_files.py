@@ -165,7 +165,10 @@ async def test_a_broken_file_keeps_everything_and_is_told_once(
         assert source.last_error is None
 
 
-async def test_a_deleted_folder_keeps_the_last_state_and_may_come_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moved", [True, False], ids=["moved", "deleted"])
+async def test_a_folder_that_goes_keeps_the_last_state_and_may_come_back(
+    tmp_path: Path, moved: bool
+) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "a.yaml").write_text(model_text("one"))
@@ -174,8 +177,11 @@ async def test_a_deleted_folder_keeps_the_last_state_and_may_come_back(tmp_path:
     async with following(folder, store, rescan_s=0.1, **never) as source:
         await notified(source, folder)
         (folder / "probe.yaml").unlink()
-        (folder / "a.yaml").rename(tmp_path / "a.yaml")
-        folder.rmdir()
+        if moved:
+            folder.rename(tmp_path / "elsewhere")
+        else:
+            (folder / "a.yaml").rename(tmp_path / "a.yaml")
+            folder.rmdir()
         await eventually(lambda: source.last_error is not None)
         count = store.model_count  # what the folder held until it vanished: one or, briefly, none
         failures = source.failure_count
@@ -186,6 +192,7 @@ async def test_a_deleted_folder_keeps_the_last_state_and_may_come_back(tmp_path:
         folder.mkdir()
         (folder / "a.yaml").write_text(model_text("two"))
         await eventually(lambda: store.model(named("two")) is not None)
+        await notified(source, folder)
         (folder / "a.yaml").write_text(model_text("three"))
         await eventually(lambda: store.model(named("three")) is not None)
 
