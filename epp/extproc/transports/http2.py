@@ -246,13 +246,14 @@ class Http2Connection(asyncio.Protocol):
         elif (pending := deframer.pending) != stream.charged:
             self._charge(stream, pending)
 
-    def _deliver(self, stream: Stream, message: bytes) -> None:
+    def _deliver(self, stream: Stream, message: bytes | None) -> None:
+        """Give the call a message, or, with None, the peer's end."""
         call = stream.call
         assert call is not None
         try:
-            reply = call.receive(message)
+            reply = call.end() if message is None else call.receive(message)
         except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
-            self._serving.blame("receive")
+            self._serving.blame("end" if message is None else "receive")
             self._cut(stream, refusals.FAILED)
             return
         if reply is not None:
@@ -273,16 +274,8 @@ class Http2Connection(asyncio.Protocol):
     def _half_close(self, stream: Stream) -> None:
         if stream.deframer.pending:
             self._cut(stream, refusals.CUT_SHORT)
-            return
-        assert stream.call is not None
-        try:
-            reply = stream.call.end()
-        except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
-            self._serving.blame("end")
-            self._cut(stream, refusals.FAILED)
-            return
-        if reply is not None:
-            self.send(stream, reply)
+        else:
+            self._deliver(stream, None)
 
     def _on_trailers(self, event: ngh2.TrailersReceived) -> None:
         stream = self._streams.get(event.stream_id)
