@@ -22,7 +22,6 @@ from epp.extproc.transports.framing import (
     RESPONSE_HEADERS,
     Headers,
     frames,
-    is_grpc,
     timeout_s,
     trailers,
 )
@@ -42,8 +41,6 @@ TCP reset otherwise, which can overtake what it has not read yet."""
 _HEADER_SLACK = 4
 
 _FOREVER = float("inf")
-_NOT_POST: Headers = ((b":status", b"405"), (b"allow", b"POST"))
-_NOT_GRPC: Headers = ((b":status", b"415"), (b"accept", b"application/grpc"))
 
 
 class Http2Connection(asyncio.Protocol):
@@ -151,12 +148,9 @@ class Http2Connection(asyncio.Protocol):
         headers = event.headers
         stream_id = self._last_id = event.stream_id
         fields = dict(headers)
-        if fields.get(b":method") != b"POST":
-            return self._refuse(event, _NOT_POST)
-        if not is_grpc(fields.get(b"content-type")):
-            return self._refuse(event, _NOT_GRPC)
-        if sum(map(len, fields.values())) > self._limits.max_header_list_bytes:
-            return self._refuse(event, RESPONSE_HEADERS + trailers(refusals.WORDY))
+        refusal = refusals.unfit(fields, self._limits.max_header_list_bytes)
+        if refusal is not None:
+            return self._refuse(event, refusal)
         if self._stats.streams >= self._limits.max_streams:
             self._stats.refused_streams_total += 1
             return self._refuse(event, RESPONSE_HEADERS + trailers(refusals.CROWDED))
@@ -425,22 +419,13 @@ class Http2Connection(asyncio.Protocol):
                 self._stats.refused_stalls_total += 1
                 self.abort()
             return
-        if self._is_late(now):
+        if not self._last_id and self._serving.is_late(self._born, greeted=self._preface_seen):
             self._stats.refused_handshakes_total += 1
             self._terminate(ngh2.ErrorCode.NO_ERROR)
             return
         self._sweep_age(now)
         self._sweep_streams(now)
         self._flush()
-
-    def _is_late(self, now: float) -> bool:
-        if self._last_id:
-            return False
-        limits = self._limits
-        allowed = limits.first_headers_timeout_s
-        if not self._preface_seen:
-            allowed = limits.handshake_timeout_s
-        return bool(allowed) and now - self._born > allowed
 
     def _sweep_age(self, now: float) -> None:
         limits = self._limits
