@@ -18,13 +18,7 @@ import ngh2
 from epp.extproc.calls import Reply, Status
 from epp.extproc.transports import refusals
 from epp.extproc.transports.backlogs import Backlogs
-from epp.extproc.transports.framing import (
-    RESPONSE_HEADERS,
-    Headers,
-    frames,
-    timeout_s,
-    trailers,
-)
+from epp.extproc.transports.framing import RESPONSE_HEADERS, Headers, frames, timeout_s, trailers
 from epp.extproc.transports.limits import TokenBucket
 from epp.extproc.transports.serving import Serving
 from epp.extproc.transports.streams import Stream
@@ -78,8 +72,6 @@ class Http2Connection(asyncio.Protocol):
         self._idle_s = limits.stream_idle_timeout_s or _FOREVER
         age_s = limits.max_connection_age_s * serving.rng.uniform(0.9, 1.1)
         self._expires = now + (age_s or _FOREVER)
-
-    # --- the event loop's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, and serve."""
@@ -328,8 +320,6 @@ class Http2Connection(asyncio.Protocol):
         ngh2.GoAwayReceived: _on_goaway,
         ngh2.ConnectionClosed: _on_connection_closed,
     }
-
-    # --- output ---
 
     def send(self, stream: Stream, reply: Reply) -> None:
         """Queue a reply of the stream; with a status the stream is over for us."""
