@@ -40,13 +40,11 @@ def broken(s3: Endpoint, faults: Faults) -> Client:
     return Client(replace(s3.connection, endpoint_url=faults.url))
 
 
-async def test_the_proxy_alone_changes_nothing(
-    pinned: str, broken: Client, tmp_path: Path
-) -> None:
+async def test_the_proxy_alone_changes_nothing(pinned: str, broken: Client, tmp_path: Path) -> None:
     """Through the proxy, with no fault switched on, the pin is pulled: what fails below is the fault."""
     await broken.pull(pinned, tmp_path / "o")
 
-    assert {"big.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"big.bin": BIG}
 
 
 @pytest.mark.parametrize(
@@ -73,7 +71,7 @@ async def test_a_fault_that_passes_is_overcome(
 
     await broken.pull(pinned, tmp_path / "o")
 
-    assert {"big.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"big.bin": BIG}
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ async def test_a_bucket_in_another_region_is_found_there(
 
     await broken.pull(pinned, tmp_path / "o")
 
-    assert {"big.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"big.bin": BIG}
 
 
 async def test_a_flipped_bit_is_found(
@@ -209,7 +207,7 @@ async def test_spans_that_the_disk_lost_are_fetched_again(
 
     pulled = await client.pull_manifest(manifest, tmp_path / "o")
 
-    assert {"a": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"a": BIG}
     assert pulled.fetched_bytes > len(BIG)
 
 
@@ -246,7 +244,7 @@ async def test_a_certificate_can_be_vouched_for(
 
     await client.pull(pinned, tmp_path / "o")
 
-    assert {"big.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"big.bin": BIG}
 
 
 async def test_an_endpoint_that_is_not_there_is_try_again(

@@ -30,7 +30,7 @@ async def test_a_prefix_ends_where_a_name_ends(bucket: Bucket, client: Client) -
 
     manifest = await client.lock(bucket.uri("model/"))
 
-    assert ["model/a", "model/sub/d"] == [entry.key for entry in manifest.entries]
+    assert [entry.key for entry in manifest.entries] == ["model/a", "model/sub/d"]
 
 
 async def test_a_bare_prefix_is_an_object_or_nothing(bucket: Bucket, client: Client) -> None:
@@ -64,9 +64,9 @@ async def test_the_latest_versions_are_locked_and_empty_objects_kept(
     manifest = await client.lock(bucket.uri("m/"))
     await client.pull_manifest(manifest, tmp_path / "o")
 
-    assert ["m/__init__.py", "m/a", "m/folder/"] == [entry.key for entry in manifest.entries]
+    assert [entry.key for entry in manifest.entries] == ["m/__init__.py", "m/a", "m/folder/"]
     assert latest == manifest.entries[1].version_id
-    assert {"a": b"new", "__init__.py": b""} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"a": b"new", "__init__.py": b""}
     assert (tmp_path / "o/folder").is_dir()
 
 
@@ -77,7 +77,7 @@ async def test_a_whole_bucket_can_be_locked(bucket: Bucket, client: Client) -> N
 
     manifest = await client.lock(bucket.uri())
 
-    assert ["a", "b/c"] == [entry.key for entry in manifest.entries]
+    assert [entry.key for entry in manifest.entries] == ["a", "b/c"]
 
 
 async def test_locking_twice_gives_the_same_lock(bucket: Bucket, client: Client) -> None:

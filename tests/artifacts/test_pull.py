@@ -60,9 +60,11 @@ async def test_one_object_is_pulled_under_its_own_name(
     version = bucket.put("deep/model.bin", BIG)
     bucket.put("deep/model.bin", b"other")
 
-    pulled = await client.pull(f"{bucket.uri('deep/model.bin')}?versionId={version}", tmp_path / "o")
+    pulled = await client.pull(
+        f"{bucket.uri('deep/model.bin')}?versionId={version}", tmp_path / "o"
+    )
 
-    assert {"model.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"model.bin": BIG}
     assert pulled.manifest.digest == f"sha256:{hashlib.sha256(BIG).hexdigest()}"
 
 
@@ -84,7 +86,7 @@ async def test_an_identity_other_than_a_version_pins_too(
     with pytest.raises((VerificationFailed, PinGone)):
         await client.pull(pin, tmp_path / "o2")
 
-    assert {"m.bin": BIG} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"m.bin": BIG}
     assert not (tmp_path / "o2").exists()
 
 
@@ -147,8 +149,8 @@ async def test_a_failed_verification_leaves_the_old_model(
     with pytest.raises(VerificationFailed, match="sha256"):
         await client.pull(f"{bucket.uri('m.bin')}?sha256={'0' * 64}", tmp_path / "o")
 
-    assert {"m.bin": b"v1"} == tree(tmp_path / "o")
-    assert ["o"] == os.listdir(tmp_path)
+    assert tree(tmp_path / "o") == {"m.bin": b"v1"}
+    assert os.listdir(tmp_path) == ["o"]
 
 
 async def test_a_reader_sees_the_old_model_or_the_new_one(
@@ -202,7 +204,7 @@ async def test_a_folder_that_no_pull_made_is_never_replaced(
     with pytest.raises(UsageError, match="not empty"):
         await client.pull(f"{bucket.uri('m.bin')}?versionId={version}", tmp_path)
 
-    assert ["thesis.tex"] == os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == ["thesis.tex"]
 
 
 async def test_two_pulls_into_one_folder_do_not_meet(
@@ -220,7 +222,7 @@ async def test_two_pulls_into_one_folder_do_not_meet(
     refused = [result for result in results if isinstance(result, TryAgain)]
     assert len(refused) == 1
     assert find_faults(tmp_path / "o", manifest) == ()
-    assert ["o"] == os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == ["o"]
 
 
 async def test_a_floating_reference_is_pulled_only_when_allowed(
@@ -233,7 +235,7 @@ async def test_a_floating_reference_is_pulled_only_when_allowed(
         await client.pull(bucket.uri("m.bin"), tmp_path / "o")
     await client.pull(bucket.uri("m.bin"), tmp_path / "o", floating=True)
 
-    assert {"m.bin": b"v1"} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"m.bin": b"v1"}
 
 
 async def test_an_unversioned_bucket_is_pinned_by_etag_and_digest(
@@ -263,7 +265,7 @@ async def test_versions_that_came_later_do_not_hide_the_null_version(
 
     await client.pull_manifest(manifest, tmp_path / "o")
 
-    assert {"a": b"before"} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"a": b"before"}
 
 
 @pytest.mark.parametrize("how", ["deleted for good", "a delete marker's id", "never existed"])
@@ -292,7 +294,7 @@ async def test_a_hidden_object_is_still_there_under_its_version(
 
     await client.pull(f"{bucket.uri('m.bin')}?versionId={version}", tmp_path / "o")
 
-    assert {"m.bin": b"v1"} == tree(tmp_path / "o")
+    assert tree(tmp_path / "o") == {"m.bin": b"v1"}
 
 
 async def test_a_locked_object_that_vanished_ends_the_whole_pull(
@@ -307,7 +309,7 @@ async def test_a_locked_object_that_vanished_ends_the_whole_pull(
     with pytest.raises(PinGone):
         await client.pull_manifest(manifest, tmp_path / "o")
 
-    assert [] == os.listdir(tmp_path)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_full_disk_is_told_before_anything_is_fetched(
@@ -333,7 +335,7 @@ async def test_a_symbolic_link_as_target_is_followed(
     await client.pull(f"{bucket.uri('m.bin')}?versionId={version}", tmp_path / "link")
 
     assert (tmp_path / "link").is_symlink()
-    assert {"m.bin": b"v1"} == tree(tmp_path / "real")
+    assert tree(tmp_path / "real") == {"m.bin": b"v1"}
 
 
 async def test_a_mount_point_is_filled_from_the_inside(
