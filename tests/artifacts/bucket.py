@@ -24,6 +24,10 @@ class Endpoint:
     """Whether it ends with the tests, so that nothing has to be cleaned up in it."""
 
     @property
+    def keys(self) -> tuple[str, str]:
+        return self.access_key, self.secret_key
+
+    @property
     def connection(self) -> Connection:
         return Connection(self.url, "us-east-1", self.access_key, self.secret_key)
 

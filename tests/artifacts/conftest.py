@@ -74,7 +74,7 @@ def plain_bucket(writer: Any, s3: Endpoint) -> Iterator[Bucket]:
 @pytest.fixture
 async def faults(s3: Endpoint) -> AsyncIterator[Faults]:
     """Give a proxy in front of the server, which breaks what it is told to."""
-    async with serve_faults(s3.url) as proxy:
+    async with serve_faults(s3.url, s3.keys) as proxy:
         yield proxy
 
 

@@ -102,7 +102,7 @@ async def _pull_while_written(
     folder: Path,
 ) -> None:
     versions = {key: bucket.put(key, data) for key, data in original.items()}
-    async with serve_faults(s3.url) as proxy:
+    async with serve_faults(s3.url, s3.keys) as proxy:
         options = PullOptions(parallel=3, part_bytes=PART, backoff=QUICK, flush=False)
         client = Client(replace(s3.connection, endpoint_url=proxy.url), options)
         client.rng = Random(seed)
