@@ -1,18 +1,24 @@
-"""`epp crds`: the CustomResourceDefinitions that this version needs, to be piped into kubectl.
-
-epp crds | kubectl apply --server-side -f -
-"""
+"""The CustomResourceDefinitions that this picker reads, as Kubernetes takes them."""
 
 from importlib.resources import files
+from typing import Annotated
 
 import typer
 
+from console import say
 
-def crds() -> None:
-    """Print the CustomResourceDefinitions."""
-    typer.echo(text(), nl=False)
+NAMES = ("inferencemodels",)
 
 
-def text() -> str:
-    """Return the CustomResourceDefinitions as YAML."""
-    return (files("epp.crds") / "inferencemodels.yaml").read_text("utf-8")
+def read(name: str) -> str:
+    """Return the YAML of one definition."""
+    return (files(__package__) / f"{name}.yaml").read_text()
+
+
+def crds(
+    name: Annotated[str, typer.Argument(help=f"One of: {', '.join(NAMES)}.")] = NAMES[0],
+) -> None:
+    """Print a CustomResourceDefinition, for `kubectl apply -f -`."""
+    if name not in NAMES:
+        raise typer.BadParameter(f"there is no {name!r}: it is one of {', '.join(NAMES)}")
+    say(read(name).rstrip())

@@ -12,7 +12,7 @@ import yaml
 from datastore import manifests as m
 from datastore.kube import KubeClient
 from epp.cli import main
-from epp.crds import text
+from epp.crds import read
 from epp.migrate import carry_out
 from epp.migration import Choices, plan
 from tests.cluster.world import Json, World, model, objects
@@ -23,7 +23,7 @@ V = m.INFERENCE_MODEL.api_version
 
 def older_crd() -> Json:
     """The CRD as an older controller knows it: modelName is required and fixed, no digests."""
-    crd: Json = copy.deepcopy(yaml.safe_load(text()))
+    crd: Json = copy.deepcopy(yaml.safe_load(read("inferencemodels")))
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     schema["required"] = ["modelName", "poolRef"]
     rule = {"rule": "self == oldSelf", "message": "modelName is immutable"}
@@ -65,7 +65,7 @@ async def test_upgrade_and_rollback_of_the_crd(api: ApiServer, client: KubeClien
     api.install(older_crd())
     api.put(model("object-a", modelName="Meta/Llama", targetModels=[{"name": "a"}]))
     (before,) = await listed(client, "default")
-    api.install(yaml.safe_load(text()))
+    api.install(yaml.safe_load(read("inferencemodels")))
     (upgraded,) = await listed(client, "default")
     assert upgraded == before
     for step in plan([upgraded], Choices(accept_proposals=True)).steps:

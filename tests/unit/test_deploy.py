@@ -12,7 +12,7 @@ import yaml
 from datastore.manifests import ModelSpec, PoolRef, Target
 from deploy import check
 from deploy.render import render
-from epp.crds import text
+from epp.crds import read
 
 Json = dict[str, Any]
 
@@ -33,7 +33,7 @@ def test_everything_that_is_shipped_is_right() -> None:
 
 def test_the_crd_is_printed() -> None:
     """`epp crds` prints what deploy/ applies."""
-    assert text() == (check.BASE / "crd-inferencemodels.yaml").read_text("utf-8")
+    assert read("inferencemodels") == (check.BASE / "crd-inferencemodels.yaml").read_text("utf-8")
 
 
 PLANTED: list[tuple[Callable[[list[Json]], Any], str]] = [
@@ -96,7 +96,7 @@ def test_a_planted_mistake_in_the_chart_is_found(
 
 def test_the_crd_is_a_superset_of_what_we_read() -> None:
     """Every field that the decoder knows is in the schema: what is not would be pruned."""
-    (version,) = yaml.safe_load(text())["spec"]["versions"]
+    (version,) = yaml.safe_load(read("inferencemodels"))["spec"]["versions"]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     camel = {"pool_ref": "poolRef", "model_name": "modelName", "target_models": "targetModels"}
     assert {camel.get(f, f) for f in ModelSpec.__struct_fields__} == set(spec)
