@@ -33,8 +33,13 @@ def fail(what: str, where: str = "", fix: str = "") -> NoReturn:
 def fail_all(mistakes: Iterable[Mistake]) -> NoReturn:
     """Print every mistake on standard error and end the program with exit status 2."""
     for mistake in mistakes:
-        _print("error", "bold red", mistake)
+        tell(mistake)
     raise SystemExit(EXIT_USAGE)
+
+
+def tell(mistake: Mistake) -> None:
+    """Print one mistake on standard error; the program goes on, to find others."""
+    _print("error", "bold red", mistake)
 
 
 def warn(what: str, where: str = "", fix: str = "") -> None:

@@ -71,7 +71,8 @@ def read_documents(text: str, *, json: bool = False) -> Iterator[Node]:
         yield from reader.documents()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = mark.line + 1 if mark is not None else 1
+        # What is missing at the end is missing in the last line, not after it.
+        line = min(mark.line + 1, len(text.splitlines())) if mark is not None else 1
         raise BadDocument(f"is not YAML: {error.problem or error.context}", line) from error
     except (yaml.YAMLError, UnicodeError) as error:
         position = getattr(error, "position", 0)

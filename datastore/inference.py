@@ -56,7 +56,7 @@ def decode_model(
                 targets=targets,
                 cumulative=tuple(accumulate(target.weight for target in targets)),
                 criticality=_CRITICALITIES.get(spec.criticality or "", Criticality.STANDARD),
-                created_s=_seconds(manifest.metadata.creation_timestamp),
+                created_s=seconds(manifest.metadata.creation_timestamp),
                 generation=manifest.metadata.generation or 0,
                 uid=manifest.metadata.uid or "",
                 deprecated_model_name=spec.model_name or None,
@@ -245,10 +245,10 @@ def _port_problems(ports: Sequence[tuple[Path, int]], path: Path) -> Iterator[Pr
         seen.add(port)
 
 
-def _seconds(timestamp: str | None) -> int:
+def seconds(timestamp: str | None) -> int:
     """Return an RFC 3339 time in seconds since 1970; what cannot be read is 0."""
     try:
         moment = datetime.fromisoformat(timestamp or "1970-01-01T00:00:00Z")
-        return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp())
+        return max(0, int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()))
     except (ValueError, OverflowError):
         return 0

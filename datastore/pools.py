@@ -6,7 +6,8 @@ is assembled when it is next asked for.  Endpoint objects that a change does not
 same objects, and so does what a reader has worked out for them.
 """
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Mapping
 
 from datastore.model import (
     Backend,
@@ -22,16 +23,48 @@ Anchor = tuple[str, str, str]
 """(namespace, label key, label value)."""
 
 
-class _Record:
-    """One pool and its members' endpoints.  Written by `PoolIndex` only."""
+Ordered = tuple[str, int, ObjectName, Endpoint]
+"""An endpoint behind what it is sorted by: address, port, and its backend where two share these."""
 
-    __slots__ = ("anchor", "endpoints", "pool", "view")
+
+class _Record:
+    """One pool and its members' endpoints.  Written by `PoolIndex` only.
+
+    `order` has all endpoints, sorted; `places` counts them by address and port.
+    """
+
+    __slots__ = ("anchor", "endpoints", "order", "places", "pool", "view")
 
     def __init__(self, pool: InferencePool) -> None:
         self.pool = pool
         self.anchor: Anchor | None = None
         self.endpoints: dict[ObjectName, tuple[Endpoint, ...]] = {}
+        self.order: list[Ordered] = []
+        self.places: dict[tuple[str, int], int] = {}
         self.view: PoolView | None = None
+
+    def set(self, name: ObjectName, endpoints: tuple[Endpoint, ...]) -> None:
+        """Put a backend's endpoints in the place of those that it had."""
+        for endpoint in self.endpoints.pop(name, ()):
+            del self.order[bisect_left(self.order, _key(endpoint))]
+            place = (endpoint.address, endpoint.port)
+            count = self.places.pop(place) - 1
+            if count:
+                self.places[place] = count
+        for endpoint in endpoints:
+            insort(self.order, (*_key(endpoint), endpoint))
+            place = (endpoint.address, endpoint.port)
+            self.places[place] = self.places.get(place, 0) + 1
+        if endpoints:
+            self.endpoints[name] = endpoints
+        self.view = None
+
+    def ordered(self) -> tuple[Endpoint, ...]:
+        """Return the endpoints by address and port, one for each place."""
+        if len(self.places) == len(self.order):
+            return tuple([endpoint for _, _, _, endpoint in self.order])
+        first = {(address, port): e for address, port, _, e in reversed(self.order)}
+        return tuple(reversed(first.values()))
 
 
 class Loads:
@@ -88,7 +121,7 @@ class PoolIndex:
         if record is None:
             return None
         if record.view is None:
-            record.view = PoolView(record.pool, _in_order(record.endpoints.values()))
+            record.view = PoolView(record.pool, record.ordered())
         return record.view
 
     def set_pool(self, pool: InferencePool) -> bool:
@@ -168,11 +201,7 @@ class PoolIndex:
             after = self._endpoints(record.pool, backend, before)
         if after == before:
             return False
-        record.view = None
-        if after:
-            record.endpoints[name] = after
-        else:
-            del record.endpoints[name]
+        record.set(name, after)
         return True
 
     def _endpoints(
@@ -218,10 +247,5 @@ def _is_current(endpoint: Endpoint, backend: Backend) -> bool:
     )
 
 
-def _in_order(groups: Iterable[tuple[Endpoint, ...]]) -> tuple[Endpoint, ...]:
-    """Sort endpoints by address and port; of two backends at one place the first by name counts."""
-    every = sorted(
-        (endpoint for group in groups for endpoint in group),
-        key=lambda e: (e.address, e.port, e.backend.name),
-    )
-    return tuple({endpoint.authority: endpoint for endpoint in reversed(every)}.values())[::-1]
+def _key(endpoint: Endpoint) -> tuple[str, int, ObjectName]:
+    return endpoint.address, endpoint.port, endpoint.backend

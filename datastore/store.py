@@ -114,16 +114,20 @@ class Store:
         """Take a batch of news, in order, and return what it changed."""
         batch = _Batch()
         for event in events:
-            self._apply_models(event, batch)
-            self._apply_pools(event, batch)
-            self._apply_backends(event, batch)
+            match _kind(event):
+                case Kind.MODEL:
+                    self._apply_models(event, batch)
+                case Kind.POOL:
+                    self._apply_pools(event, batch)
+                case Kind.BACKEND:
+                    self._apply_backends(event, batch)
         changes = batch.changes()
         if changes:
             self.revision += 1
         return changes
 
     def _apply_models(self, event: Event, batch: "_Batch") -> None:
-        for name, _, after in _told(self._models, event, Kind.MODEL, InferenceModel):
+        for name, _, after in _told(self._models, event, InferenceModel):
             batch.models.add(name)
             self._listed.pop(name.namespace, None)
             models = self._namespaces.setdefault(name.namespace, {})
@@ -135,7 +139,7 @@ class Store:
                 del self._namespaces[name.namespace]
 
     def _apply_pools(self, event: Event, batch: "_Batch") -> None:
-        for name, before, after in _told(self._pools, event, Kind.POOL, InferencePool):
+        for name, before, after in _told(self._pools, event, InferencePool):
             batch.pools.add(name)
             self._move_service(name, before, after)
             changed = (
@@ -145,7 +149,7 @@ class Store:
                 batch.endpoints.add(name)
 
     def _apply_backends(self, event: Event, batch: "_Batch") -> None:
-        for name, before, after in _told(self._backends, event, Kind.BACKEND, Backend):
+        for name, before, after in _told(self._backends, event, Backend):
             batch.backends.add(name)
             if after is not None:
                 batch.endpoints.update(self._index.set_backend(before, after))
@@ -188,20 +192,30 @@ class _Batch:
         )
 
 
+_KINDS: dict[type[object], Kind] = {
+    InferenceModel: Kind.MODEL,
+    InferencePool: Kind.POOL,
+    Backend: Kind.BACKEND,
+}
+
+
+def _kind(event: Event) -> Kind:
+    return _KINDS[type(event.object)] if isinstance(event, Upserted) else event.kind
+
+
 def _told(
-    holdings: Holdings[T], event: Event, kind: Kind, held: type[T]
+    holdings: Holdings[T], event: Event, held: type[T]
 ) -> Sequence[tuple[ObjectName, T | None, T | None]]:
-    """Give an event to the holdings that it is about; return what that changed."""
+    """Give an event to the holdings of its kind; return what that changed."""
     match event:
-        case Upserted(object=value) if isinstance(value, held):
-            return holdings.set(value, event.source)
-        case Deleted() if event.kind is kind:
+        case Upserted(object=value, source=source):
+            assert isinstance(value, held)
+            return holdings.set(value, source)
+        case Deleted():
             return holdings.remove(event.name, event.source)
-        case Replaced() if event.kind is kind:
+        case Replaced():
             values = [value for value in event.objects if isinstance(value, held)]
             return holdings.replace(values, event.source)
-        case _:
-            return ()
 
 
 def _api_group_rank(pool: InferencePool) -> int:

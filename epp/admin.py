@@ -1,7 +1,7 @@
 """The picker's HTTP pages: metrics and health for the cluster, its state for whoever is inside.
 
 Two listeners, so that the one with the state can stay on localhost.  Pages that can be long are
-rendered on a thread; the event loop only takes the values.
+written in slices, or on a thread: a pick never waits for a page.
 """
 
 import asyncio
@@ -80,10 +80,12 @@ class Admin:
             refused = await self._refusal(request, self._allowed)
             if refused is not None:
                 return refused
-        async with self._rendering:
-            render = self._metrics.page(request.headers.get("Accept", ""))
-            body, content_type = await asyncio.to_thread(render)
-        return web.Response(body=body, headers={"Content-Type": content_type})
+        slices, content_type = self._metrics.page(request.headers.get("Accept", ""))
+        page = bytearray()
+        for text in slices:
+            page += text
+            await asyncio.sleep(0)  # picks go first
+        return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def _show_health(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")

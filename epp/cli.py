@@ -4,6 +4,7 @@ A command's module is imported only when that command is asked for: `epp --help`
 serving loads no demo.  `serve` is not declared here at all: it is made from the table of settings.
 """
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +17,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.markup import escape
 
-from console import fail_all, say, warn
+from console import fail_all, say
 from epp.flags import Setting
+from epp.logs import set_up_logs
 from epp.release import release
 from epp.settings import TABLE, InvalidSettings, Settings
+
+_log = logging.getLogger(__name__)
 
 PROGRAM = "epp"
 
@@ -56,7 +60,7 @@ COMMANDS = (
     Command("demo", "epp.demo.command:demo", "See it work: a real Envoy and model servers.", _RUN),
     Command("bench", "epp.bench:bench", "Measure this machine.", _RUN),
     Command("get", "epp.get:get", "Show what a running picker knows.", _LOOK),
-    Command("check", "epp.check:check", "Check manifests without a cluster.", _LOOK),
+    Command("check", "epp.report:check", "Check manifests without a cluster.", _LOOK),
     Command("explain", "epp.explain:explain", "Say how a request would be routed.", _LOOK),
     Command(
         "envoy-config",
@@ -86,8 +90,9 @@ def serve(args: Sequence[str], env: Mapping[str, str]) -> int:
         settings = Settings.parse(args, env)
     except InvalidSettings as error:
         fail_all(error.mistakes)
+    set_up_logs(settings.level)
     for line in settings.warnings:
-        warn(line)
+        _log.warning("%s", line)
     run: Callable[[Settings], int] = import_module("epp.app").run
     try:
         return run(settings)

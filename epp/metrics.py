@@ -10,17 +10,12 @@ from itertools import chain
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
 from prometheus_client.exposition import choose_encoder
 
-from datastore.model import PoolView
+from datastore.model import Load, PoolView
 from epp import errors
 from epp.catalogue import CATALOGUE, TRANSPORT
+from epp.exposition import Values, family, histogram
 from epp.outcome import Outcome, Served
 from epp.series import LAG_S, PICKER_S, Histogram, Responses, Series
 
@@ -33,8 +28,16 @@ OTHER = "other"
 MAX_SERIES = 4_000
 """More (namespace, model, target, pool) are not told apart: a page would take seconds."""
 
+Samples = tuple[str, Iterable[tuple[Values, float]]]
+"""A metric's name and its samples."""
+
+Histograms = tuple[str, Iterable[tuple[Values, Histogram]]]
+"""The same of a histogram."""
+
 Key = tuple[str, str, str, str]
 """Namespace, model, target and pool; the pool as `namespace/name`."""
+
+Item = tuple[Values, Series]
 
 
 class State(Protocol):
@@ -51,7 +54,7 @@ class State(Protocol):
 
 
 class PickerMetrics:
-    """The picker's metrics.  Recorded on the event loop; `page` may be rendered on a thread."""
+    """The picker's metrics.  Recorded and read on the event loop; `registry` is for others' own."""
 
     def __init__(self, *, version: str, commit: str = "", process: bool = True) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -64,20 +67,25 @@ class PickerMetrics:
         self._read: dict[str, Callable[[], float]] = {}
         self._transports: list[object] = []
         self._pods: Mapping[str, tuple[str, str]] = {}
-        self.registry.register(_Collector(self._collect))
         if process:
             ProcessCollector(registry=self.registry)
 
     def picked(self, outcome: Outcome) -> None:
         """Count one answered request."""
-        series = self._series_of(outcome)
+        series = None
+        if outcome.known:  # the common case, without a call
+            key = (outcome.namespace, outcome.model, outcome.target, outcome.pool)
+            series = self._series.get(key)
+        if series is None:
+            series = self._series_of(outcome)
         series.requests += 1
         series.request_bytes.observe(outcome.body_bytes)
         self._picker_s.observe(outcome.picker_s)
+        endpoint = outcome.endpoint
         if outcome.status >= 400:
             series.count_error(outcome.reason if outcome.reason in REASONS else "internal_error")
-        elif outcome.endpoint:
-            series.count_pick(outcome.endpoint.partition(",")[0])
+        elif endpoint:
+            series.count_pick(endpoint.partition(",")[0] if "," in endpoint else endpoint)
         if outcome.passes:
             series.running += 1
 
@@ -108,7 +116,8 @@ class PickerMetrics:
         if found is None:
             if len(self._series) >= MAX_SERIES:
                 key = (OTHER, OTHER, OTHER, OTHER)
-            found = self._series.setdefault(key, Series())
+            labels = (*key[:3], key[3].rpartition("/")[2])
+            found = self._series.setdefault(key, Series(labels))
         return found
 
     def forget(self, namespace: str, model: str) -> None:
@@ -134,12 +143,14 @@ class PickerMetrics:
         """Export these counts of a transport on each page; several are added up."""
         self._transports.append(stats)
 
-    def page(self, accept: str = "") -> Callable[[], tuple[bytes, str]]:
-        """Return what renders the page: its bytes and its content type.
+    def page(self, accept: str = "") -> tuple[Iterator[bytes], str]:
+        """Return the page in slices, and its content type.
 
-        Called on the event loop, which alone may read the store; what is returned may then be
-        called on a thread, so that a page of many series holds up no pick.
+        Each slice takes a fraction of a millisecond: whoever writes the page out lets the event
+        loop do other things in between.
         """
+        encode, content_type = choose_encoder(accept)
+        openmetrics = content_type.startswith("application/openmetrics-text")
         if self._state is not None:
             self._views = self._state.pools()
             self._pods = {
@@ -148,8 +159,9 @@ class PickerMetrics:
                 for endpoint in view.endpoints
             }
             self._forget_gone_endpoints()
-        encode, content_type = choose_encoder(accept)
-        return lambda: (encode(self.registry), content_type)
+        # The library's part comes last: in OpenMetrics it ends with the mark of the end.
+        own = (text.encode() for text in self._write(openmetrics) if text)
+        return chain(own, (encode(self.registry) for _ in range(1))), content_type
 
     def _forget_gone_endpoints(self) -> None:
         """Keep the counts of endpoints bounded by the endpoints that there are."""
@@ -158,43 +170,30 @@ class PickerMetrics:
             if len(series.picks) > len(live):
                 series.picks = {key: kept for key, kept in series.picks.items() if key in live}
 
-    def _collect(self) -> Iterator[Metric]:
-        items = [
-            ((n, m, t, _bare(p)), series) for (n, m, t, p), series in list(self._series.items())
-        ]
-        return chain(
+    def _write(self, openmetrics: bool) -> Iterator[str]:
+        items = [(series.labels, series) for series in self._series.values()]
+        for name, samples in chain(
             _requests(items),
             _picks(items, self._pods),
-            _responses(items),
             _pools(self._views),
             self._own(),
             _transport(self._transports),
-        )
+        ):
+            yield from family(CATALOGUE[name], samples, openmetrics=openmetrics)
+        for name, histograms in chain(_histograms(items), self._own_histograms()):
+            yield from histogram(CATALOGUE[name], histograms, openmetrics=openmetrics)
 
-    def _own(self) -> Iterator[Metric]:
-        info = _gauge("inference_extension_info")
-        info.add_metric(self._info, 1)
-        yield info
-        yield _histogram(
-            "inference_extension_scheduler_e2e_duration_seconds", [((), self._picker_s)]
-        )
-        yield _histogram("epp_loop_lag_seconds", [((), self._lag_s)])
+    def _own(self) -> Iterator[Samples]:
+        yield "inference_extension_info", [(self._info, 1)]
         if self._state is not None:
-            yield _plain("epp_state_revision", self._state.revision)
-            yield _plain("epp_models", self._state.model_count)
-        for name, value in list(self._read.items()):
-            yield _plain(name, value())
+            yield "epp_state_revision", [((), self._state.revision)]
+            yield "epp_models", [((), self._state.model_count)]
+        for name, value in self._read.items():
+            yield name, [((), value())]
 
-
-class _Collector:
-    """Lets the registry call a method."""
-
-    def __init__(self, collect: Callable[[], Iterator[Metric]]) -> None:
-        self.collect = collect
-
-
-def _bare(pool: str) -> str:
-    return pool.rpartition("/")[2]
+    def _own_histograms(self) -> Iterator[Histograms]:
+        yield "inference_extension_scheduler_e2e_duration_seconds", [((), self._picker_s)]
+        yield "epp_loop_lag_seconds", [((), self._lag_s)]
 
 
 def _reasons(root: type[errors.RequestError]) -> Iterator[str]:
@@ -207,42 +206,39 @@ REASONS = frozenset(_reasons(errors.RequestError))
 """Every reason that a refusal can have."""
 
 
-def _requests(items: Sequence[tuple[Key, Series]]) -> Iterator[Metric]:
-    total = _counter("inference_objective_request_total")
-    failed = _counter("inference_objective_request_error_total")
-    running = _gauge("inference_objective_running_requests")
-    now: dict[str, int] = {}
+def _requests(items: Sequence[Item]) -> Iterator[Samples]:
+    yield (
+        "inference_objective_request_total",
+        ((key, series.requests) for key, series in items),
+    )
+    yield (
+        "inference_objective_request_error_total",
+        (
+            ((*key, reason), count)
+            for key, series in items
+            for reason, count in list(series.errors.items())
+        ),
+    )
+    running: dict[str, int] = {}
     for key, series in items:
-        total.add_metric(key, series.requests)
-        for reason, count in list(series.errors.items()):
-            failed.add_metric((*key, reason), count)
         if series.responses is not None or series.running:
-            now[key[1]] = now.get(key[1], 0) + series.running
-    for model, count in now.items():
-        running.add_metric((model,), count)
-    yield from (total, failed, running)
-    sizes = [(key, series.request_bytes) for key, series in items]
-    yield _histogram("inference_objective_request_sizes", sizes)
+            running[key[1]] = running.get(key[1], 0) + series.running
+    yield "inference_objective_running_requests", [((model,), n) for model, n in running.items()]
 
 
-def _picks(
-    items: Sequence[tuple[Key, Series]], pods: Mapping[str, tuple[str, str]]
-) -> Iterator[Metric]:
+def _picks(items: Sequence[Item], pods: Mapping[str, tuple[str, str]]) -> Iterator[Samples]:
     """The picks of each endpoint, over the models and pools that share it."""
     counts: dict[tuple[str, str, str, str, str], int] = {}
     for (namespace, _, target, _), series in items:
-        for endpoint, count in list(series.picks.items()):
+        for endpoint, count in series.picks.items():
             pod, port = pods.get(endpoint, ("", endpoint.rpartition(":")[2]))
             labels = ("success", target, pod, namespace, port)
             counts[labels] = counts.get(labels, 0) + count
-        for reason, count in list(series.errors.items()):
+        for reason, count in series.errors.items():
             if reason in _UNPICKED:
                 labels = ("failure", target, "", namespace, "")
                 counts[labels] = counts.get(labels, 0) + count
-    attempts = _counter("inference_extension_scheduler_attempts_total")
-    for labels, count in counts.items():
-        attempts.add_metric(labels, count)
-    yield attempts
+    yield "inference_extension_scheduler_attempts_total", counts.items()
 
 
 _UNPICKED = frozenset(
@@ -250,70 +246,56 @@ _UNPICKED = frozenset(
 )
 
 
-def _responses(items: Sequence[tuple[Key, Series]]) -> Iterator[Metric]:
+def _histograms(items: Sequence[Item]) -> Iterator[Histograms]:
+    sizes = ((key, series.request_bytes) for key, series in items)
+    yield "inference_objective_request_sizes", sizes
     seen = [(key, series.responses) for key, series in items if series.responses is not None]
-    parts: Mapping[str, Callable[[Responses], Histogram]] = {
-        "request_duration_seconds": lambda r: r.duration_s,
-        "request_ttft_seconds": lambda r: r.ttft_s,
-        "normalized_time_per_output_token_seconds": lambda r: r.per_token_s,
-        "response_sizes": lambda r: r.bytes,
-        "input_tokens": lambda r: r.input_tokens,
-        "output_tokens": lambda r: r.output_tokens,
-        "prompt_cached_tokens": lambda r: r.cached_tokens,
-    }
-    for name, part in parts.items():
-        yield _histogram(f"inference_objective_{name}", [(key, part(r)) for key, r in seen])
+    for name, part in _RESPONSE_PARTS.items():
+        yield f"inference_objective_{name}", [(key, part(responses)) for key, responses in seen]
 
 
-def _pools(views: Sequence[PoolView]) -> Iterator[Metric]:
-    ready = _gauge("inference_pool_ready_pods")
-    queue = _gauge("inference_pool_average_queue_size")
-    running = _gauge("inference_pool_average_running_requests")
-    cache = _gauge("inference_pool_average_kv_cache_utilization")
-    waiting = _gauge("inference_pool_per_pod_queue_size")
-    for view in views:
-        name = view.pool.name
-        labels = (name.name, name.namespace)
-        loads = [endpoint.load for endpoint in view.endpoints]
-        scraped = [load for load in loads if load.scraped_at is not None]
-        ready.add_metric(labels, len({endpoint.backend for endpoint in view.endpoints}))
-        count = len(scraped) or 1
-        queue.add_metric(labels, sum(load.waiting for load in scraped) / count)
-        running.add_metric(labels, sum(load.running for load in scraped) / count)
-        cache.add_metric(labels, sum(load.kv_cache_utilization for load in scraped) / count)
-        for endpoint in view.endpoints:
-            if endpoint.load.scraped_at is not None:
-                pod = (*labels, endpoint.backend.name, str(endpoint.port))
-                waiting.add_metric(pod, endpoint.load.waiting)
-    yield from (ready, queue, running, cache, waiting)
+_RESPONSE_PARTS: Mapping[str, Callable[[Responses], Histogram]] = {
+    "request_duration_seconds": lambda seen: seen.duration_s,
+    "request_ttft_seconds": lambda seen: seen.ttft_s,
+    "normalized_time_per_output_token_seconds": lambda seen: seen.per_token_s,
+    "response_sizes": lambda seen: seen.bytes,
+    "input_tokens": lambda seen: seen.input_tokens,
+    "output_tokens": lambda seen: seen.output_tokens,
+    "prompt_cached_tokens": lambda seen: seen.cached_tokens,
+}
 
 
-def _transport(sources: Sequence[object]) -> Iterator[Metric]:
+def _pools(views: Sequence[PoolView]) -> Iterator[Samples]:
+    labels = [(view.pool.name.name, view.pool.name.namespace) for view in views]
+    pods = [len({endpoint.backend for endpoint in view.endpoints}) for view in views]
+    yield "inference_pool_ready_pods", zip(labels, pods, strict=True)
+    for name, figure in _POOL_AVERAGES.items():
+        averages = (_average(view, figure) for view in views)
+        yield f"inference_pool_average_{name}", zip(labels, averages, strict=True)
+    yield (
+        "inference_pool_per_pod_queue_size",
+        (
+            ((*label, endpoint.backend.name, str(endpoint.port)), endpoint.load.waiting)
+            for label, view in zip(labels, views, strict=True)
+            for endpoint in view.endpoints
+            if endpoint.load.scraped_at is not None
+        ),
+    )
+
+
+_POOL_AVERAGES: Mapping[str, Callable[[Load], float]] = {
+    "queue_size": lambda load: load.waiting,
+    "running_requests": lambda load: load.running,
+    "kv_cache_utilization": lambda load: load.kv_cache_utilization,
+}
+
+
+def _average(view: PoolView, figure: Callable[[Load], float]) -> float:
+    """Return the average over the endpoints that were scraped; 0 where none was."""
+    figures = [figure(e.load) for e in view.endpoints if e.load.scraped_at is not None]
+    return sum(figures) / len(figures) if figures else 0.0
+
+
+def _transport(sources: Sequence[object]) -> Iterator[Samples]:
     for row in TRANSPORT if sources else ():
-        yield _plain(row.name, sum(getattr(source, row.attribute) for source in sources))
-
-
-def _counter(name: str) -> CounterMetricFamily:
-    row = CATALOGUE[name]
-    return CounterMetricFamily(name, row.about, labels=row.labels)
-
-
-def _gauge(name: str) -> GaugeMetricFamily:
-    row = CATALOGUE[name]
-    return GaugeMetricFamily(name, row.about, labels=row.labels)
-
-
-def _plain(name: str, value: float) -> Metric:
-    row = CATALOGUE[name]
-    family = CounterMetricFamily if row.type == "counter" else GaugeMetricFamily
-    return family(name, row.about, value)
-
-
-def _histogram(name: str, rows: Iterable[tuple[Sequence[str], Histogram]]) -> HistogramMetricFamily:
-    row = CATALOGUE[name]
-    family = HistogramMetricFamily(name, row.about, labels=row.labels)
-    for labels, histogram in rows:
-        bounds = [*map(repr, histogram.bounds), "+Inf"]
-        buckets = list(zip(bounds, histogram.cumulative(), strict=True))
-        family.add_metric(labels, buckets, histogram.total)
-    return family
+        yield row.name, [((), sum(getattr(source, row.attribute) for source in sources))]

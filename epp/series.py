@@ -1,7 +1,6 @@
 """Counts of what happens, kept as plain numbers so that keeping them costs next to nothing.
 
-Nothing here knows how they are exposed.  Written on the event loop only; a reader on another
-thread sees each number whole, and at worst one request apart from the next number.
+Nothing here knows how they are exposed.  Written and read on the event loop only.
 """
 
 from bisect import bisect_left
@@ -48,7 +47,7 @@ class Histogram:
 
     def cumulative(self) -> list[int]:
         """Return for each bound, and infinity, how many numbers were not above it."""
-        return list(accumulate(list(self.counts)))
+        return list(accumulate(self.counts))
 
 
 class Responses:
@@ -70,11 +69,12 @@ class Responses:
 
 
 class Series:
-    """Everything counted for one (namespace, model, target, pool)."""
+    """Everything counted for one set of labels: namespace, model, target and pool."""
 
-    __slots__ = ("errors", "picks", "request_bytes", "requests", "responses", "running")
+    __slots__ = ("errors", "labels", "picks", "request_bytes", "requests", "responses", "running")
 
-    def __init__(self) -> None:
+    def __init__(self, labels: tuple[str, str, str, str]) -> None:
+        self.labels = labels
         self.requests = 0
         self.running = 0
         self.errors: dict[str, int] = {}

@@ -28,7 +28,8 @@ class BodyMode(StrEnum):
     """As buffered, but over the limit the picker sees the first part only."""
 
     STREAMED = "streamed"
-    """Chunk by chunk, each answered before the next."""
+    """Chunk by chunk; Envoy holds what is not answered yet, so that a body over
+    `buffer_limit_bytes` never gets through."""
 
     NONE = "none"
     """No body: the picker cannot see a model's name."""
@@ -77,12 +78,12 @@ class EnvoyOptions:
     failure_mode_allow: bool = False
     """Send a request on without a pick when the picker cannot be reached."""
     message_timeout_s: float | None = None
-    """How long Envoy waits for one answer; None = 30 s, or 1000 s where the answer to the headers
+    """How long Envoy waits for one answer; None = 30 s, or 300 s where the answer to the headers
     comes after the upload (streamed).  Envoy's own default is 200 ms."""
     max_requests: int = 100_000
     """Circuit breakers, of every cluster.  Envoy's default of 1024 refuses long generations."""
     buffer_limit_bytes: int | None = None
-    """Per connection; None = 16 MiB where a body is buffered, else 1 MiB."""
+    """Per connection; None = 16 MiB where Envoy holds a whole body, else 1 MiB."""
     access_log: str | None = "/dev/stdout"
     graceful_close: bool = True
     """End calls to the picker with a half-close instead of a reset."""
@@ -103,8 +104,8 @@ class EnvoyOptions:
 
     @property
     def buffers(self) -> bool:
-        """Whether a body has to fit into one message."""
-        whole = {BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL}
+        """Whether Envoy has to hold a whole body."""
+        whole = {BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL, BodyMode.STREAMED}
         return bool(whole & {self.request_body, self.response_body})
 
     @property
@@ -112,7 +113,7 @@ class EnvoyOptions:
         """The timeout that goes into the configuration."""
         if self.message_timeout_s is not None:
             return self.message_timeout_s
-        return 1000.0 if self.request_body is BodyMode.STREAMED else 30.0
+        return 300.0 if self.request_body is BodyMode.STREAMED else 30.0
 
     @property
     def effective_buffer_limit_bytes(self) -> int:

@@ -51,6 +51,7 @@ _SPOOFABLE = (SUBSET, SERVED, "x-gateway-model-name-rewrite")
 _OVERWRITE = pb.OVERWRITE_IF_EXISTS_OR_ADD
 _ROUTE_CACHE_ENTRIES = 4096
 _MODE_ENTRIES = 256
+_HEAD_ENTRIES = 4096
 
 
 class MalformedMessage(Exception):
@@ -183,15 +184,28 @@ def _streamed(answer: int, data: bytes, end: bool) -> bytes:
     Written by hand: a reply to Envoy is mostly these, and building five nested messages to hold
     one field costs more than the rest of a pick.  Tests hold it equal to the generated code.
     """
-    tail = _END_OF_STREAM if end else b""
     size = len(data)
+    key = (answer, size, end)
+    head = _heads.get(key)
+    if head is None:
+        if len(_heads) >= _HEAD_ENTRIES:
+            _heads.clear()
+        head = _heads[key] = _streamed_head(answer, size, end)
+    return b"".join((head, data, _END_OF_STREAM)) if end else head + data
+
+
+_heads: dict[tuple[int, int, bool], bytes] = {}
+"""What stands before a body of this length; the chunks of a streamed response repeat theirs."""
+
+
+def _streamed_head(answer: int, size: int, end: bool) -> bytes:
     head = b"\x0a" + _varint(size) if size else b""  # StreamedBodyResponse.body
-    size += len(head) + len(tail)
+    size += len(head) + (len(_END_OF_STREAM) if end else 0)
     for tag in (0x1A, 0x1A, 0x0A, answer):  # streamed_response, body_mutation, response, answer
         part = _varint(size)
         head = b"%c%b%b" % (tag, part, head)
         size += 1 + len(part)
-    return b"".join((head, data, tail))
+    return head
 
 
 def _varint(number: int) -> bytes:

@@ -27,8 +27,8 @@ from epp.extproc.refusal import refusal
 from epp.extproc.response import ResponseWatch
 from epp.extproc.session import ProtocolViolation, Session, State
 from epp.outcome import LISTED, PICKED, Observer, Outcome
-from epp.routing.request import Binding, Listing, Request
-from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, read_binding
+from epp.routing.request import UNKNOWN_MODEL, Binding, Listing, Request
+from epp.routing.resolve import NAMESPACE_METADATA, POOL_METADATA, Scope, read_binding
 from epp.routing.router import Router, Snapshot
 
 _log = logging.getLogger(__name__)
@@ -77,6 +77,8 @@ class ExtProc:
         self.limits = limits
         self.buffered_bytes = 0
         self._bindings: dict[tuple[bytes | None, ...], Binding] = {}
+        self._scopes: dict[Binding, Scope] = {}
+        self._scopes_revision = -1
 
     def open(self, path: str, metadata: Metadata, push: Push) -> "Stream | None":
         """Begin one ext_proc stream; None for any other method."""
@@ -93,6 +95,17 @@ class ExtProc:
                 self._bindings.clear()
             binding = self._bindings[told] = read_binding(fields)
         return binding
+
+    def scope(self, binding: Binding) -> Scope:
+        """Return what a binding means in the present state of the datastore."""
+        revision = self.knowledge.revision
+        if revision != self._scopes_revision or len(self._scopes) >= _BINDINGS:
+            self._scopes.clear()
+            self._scopes_revision = revision
+        scope = self._scopes.get(binding)
+        if scope is None:
+            scope = self._scopes[binding] = self.router.scope(binding, self.knowledge)
+        return scope
 
 
 class Stream:
@@ -168,7 +181,7 @@ class Stream:
             ask.partial,
             ask.unseen_mode.name if ask.unseen_mode is not None else None,
         )
-        scope = service.router.scope(self._binding, service.knowledge)
+        scope = service.scope(self._binding)
         found = service.router.route(request, scope, service.knowledge, started)
         size = len(ask.body) if ask.body is not None else 0
         if isinstance(found, Listing):
@@ -182,7 +195,7 @@ class Stream:
             request_id=_text(self._headers, "x-request-id"),
             namespace=found.pool.namespace,
             model=found.model,
-            known=found.known,
+            known=found.is_ours,
             target=found.target,
             pool=pool,
             endpoint=route.destination,
@@ -204,7 +217,7 @@ class Stream:
             session.abandon()
             return (Close(),)
         service = self._service
-        scope = service.router.scope(self._binding, service.knowledge)
+        scope = service.scope(self._binding)
         outcome = self._outcome(
             started,
             session.buffered_bytes,
@@ -212,7 +225,7 @@ class Stream:
             reason=error.reason,
             status=error.status,
             model=error.model,
-            known=bool(error.model),
+            known=error.model not in ("", UNKNOWN_MODEL),
             pool=error.pool or (str(scope.pool) if scope.pool is not None else ""),
         )
         service.observer.picked(outcome)

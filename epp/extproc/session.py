@@ -175,7 +175,7 @@ class Session:
         if event.end:
             return self._ask(None)
         if _is_upgrade(event.headers):
-            self._relays = True
+            self._relays = self._shows_upgrade(event.modes.request)
             return self._ask(None)
         match event.modes.request:
             case BodyMode.FULL_DUPLEX_STREAMED:
@@ -187,6 +187,16 @@ class Session:
             case mode:
                 self._relays = mode is not BodyMode.NONE  # the chunks come, once answered
                 return self._ask(None, unseen_mode=mode)
+
+    def _shows_upgrade(self, mode: BodyMode) -> bool:
+        """Tell whether bytes of an upgrade will come that need an answer.
+
+        NONE sends none.  BUFFERED would hold them back for an end that may never come, so there
+        the stream is closed, if it can be, and Envoy lets them pass.
+        """
+        if mode in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL):
+            return self._pass_response
+        return mode is not BodyMode.NONE
 
     def _expect_body(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         length = self._headers.get("content-length", b"")
@@ -233,18 +243,21 @@ class Session:
 
     def _route_full_duplex(self, route: Route) -> tuple[Action, ...]:
         body = self._chunks[0] if route.body is None else route.body
-        last = not self._ask_trailers
-        actions: list[Action] = [AnswerRequestHeaders(route)]
-        actions.extend(RequestChunk(data, end) for data, end in _cut(body, last))
+        answer = AnswerRequestHeaders(route)
         if self._ask_trailers:
-            actions.append(_CONTINUE_TRAILERS)
-        return self._request_ended(tuple(actions))
+            chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, False))
+            return self._request_ended((answer, *chunks, _CONTINUE_TRAILERS))
+        if len(body) <= CHUNK_BYTES:
+            return self._request_ended((answer, RequestChunk(body, True)))
+        chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, True))
+        return self._request_ended((answer, *chunks))
 
     def _route_streamed(self, route: Route) -> tuple[Action, ...]:
         answers: list[Action] = [_CONTINUE_BODY] * self._early_chunks
-        if route.body is not None and answers:
-            answers = [AnswerRequestBody(data=b"")] * self._early_chunks
-            answers[0] = AnswerRequestBody(data=route.body)
+        if route.body is not None and answers:  # about as long as the old one: so are the pieces
+            size = -(-len(route.body) // len(answers))
+            starts = [size * number for number in range(len(answers))]
+            answers = [AnswerRequestBody(data=route.body[at : at + size]) for at in starts]
         if self._ask_trailers:
             answers.append(_CONTINUE_TRAILERS)
         return self._request_ended((AnswerRequestHeaders(route), *answers))
@@ -314,9 +327,13 @@ class Session:
 
 
 def _cut(data: bytes, end: bool) -> Iterator[tuple[bytes, bool]]:
-    """Yield `data` in pieces of at most CHUNK_BYTES; the last one carries `end`."""
+    """Yield `data` in pieces of at most CHUNK_BYTES; the last one carries `end`.
+
+    Nothing at all is no piece, unless it carries the end.
+    """
     if len(data) <= CHUNK_BYTES:
-        yield data, end
+        if data or end:
+            yield data, end
         return
     for start in range(0, len(data), CHUNK_BYTES):
         stop = start + CHUNK_BYTES
@@ -330,4 +347,7 @@ def _is_upgrade(headers: Mapping[str, bytes]) -> bool:
     """
     if headers.get(":method") == b"CONNECT":
         return True
-    return "upgrade" in headers and b"upgrade" in headers.get("connection", b"").lower()
+    if "upgrade" not in headers:
+        return False
+    options = headers.get("connection", b"").lower().split(b",")
+    return any(option.strip() == b"upgrade" for option in options)

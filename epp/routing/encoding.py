@@ -13,6 +13,10 @@ _MAX_MEMBERS = 64
 """Gzip members that one body may consist of: each costs a look at all that follows it."""
 
 
+class CutShort(InvalidJson):
+    """The compressed data is sound and ends before its end."""
+
+
 def decoded(body: bytes, content_encoding: str, *, limit: int) -> bytes:
     """Return the body without its content-encoding, at most `limit` bytes long.
 
@@ -59,6 +63,8 @@ def _unpacked(body: bytes, window_bits: int, limit: int) -> bytes:
             raise BodyTooLarge(f"The request's body unpacks to more than {limit} bytes.")
         parts.append(part)
         if not unpacker.eof:
-            raise InvalidJson("The body's compressed data ends too early.")
-        body = unpacker.unused_data if window_bits == _GZIP else b""
+            raise CutShort("The body's compressed data ends too early.")
+        body = unpacker.unused_data
+        if body and window_bits != _GZIP:
+            raise InvalidJson("The body's compressed data goes on after its end.")
     return b"".join(parts)

@@ -1,6 +1,7 @@
 """Narrow a pool's endpoints to those that a request may use.  Each filter may refuse."""
 
 from collections.abc import Sequence
+from ipaddress import IPv6Address
 
 from datastore.model import Endpoint, PoolView, TargetModel
 from epp.errors import ArtifactMismatch, NoReadyEndpoint, SubsetUnmatched
@@ -18,7 +19,7 @@ def in_subset(endpoints: Sequence[Endpoint], subset: Sequence[str]) -> Sequence[
 
     An entry is `ip:port`, or an `ip` alone for each of its ports; IPv6 with or without brackets.
     """
-    allowed = {_canonical(entry) for entry in subset}
+    allowed = {*subset, *map(_canonical, subset)}
     matched = [e for e in endpoints if e.authority in allowed or e.address in allowed]
     if not matched:
         raise SubsetUnmatched(
@@ -29,8 +30,17 @@ def in_subset(endpoints: Sequence[Endpoint], subset: Sequence[str]) -> Sequence[
 
 
 def _canonical(entry: str) -> str:
-    bare = entry[1:-1]
-    return bare if entry.startswith("[") and entry.endswith("]") and ":" in bare else entry
+    """Return an IPv6 entry as endpoints are written, any other one as it is."""
+    if entry.count(":") < 2:
+        return entry
+    host, bracket, port = entry.removeprefix("[").partition("]")
+    try:
+        address = str(IPv6Address(host))
+    except ValueError:
+        return entry
+    if entry.startswith("[") != bool(bracket):
+        return entry
+    return f"[{address}]{port}" if port else address
 
 
 def with_artifact(endpoints: Sequence[Endpoint], target: TargetModel) -> Sequence[Endpoint]:

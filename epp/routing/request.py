@@ -23,6 +23,9 @@ class Binding(msgspec.Struct, frozen=True, gc=False):
 
 UNBOUND = Binding()
 
+UNKNOWN_MODEL = "unknown"
+"""Stands, wherever requests are counted, for every name that is not one of our models'."""
+
 
 class Request(msgspec.Struct, frozen=True):
     """One HTTP request.  Header names in lower case, values as they came.
@@ -56,8 +59,8 @@ class Pick(msgspec.Struct, frozen=True):
     `endpoints` in order of preference, never empty.  `model` is the client's name ("" = none),
     `target` the model server's.  `body` replaces the request's body (None = unchanged);
     `drop_encoding`: the new body is no longer compressed.  `choice` says how the endpoint was
-    chosen, in a word from a closed set.  `known`: the model is an InferenceModel, or none was
-    asked for.
+    chosen, in a word from a closed set.  `is_ours` false: there is no such model, and its name
+    is whatever the client made up.
     """
 
     pool: ObjectName
@@ -67,7 +70,7 @@ class Pick(msgspec.Struct, frozen=True):
     choice: str
     body: bytes | None = None
     drop_encoding: bool = False
-    known: bool = True
+    is_ours: bool = True
 
     @property
     def destination(self) -> str:

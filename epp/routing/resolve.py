@@ -60,7 +60,7 @@ def _service(authority: str) -> tuple[str | None, str | None]:
     labels = host.partition(":")[0].split(".")
     if len(labels) == 1:
         return labels[0] or None, None
-    if len(labels) == 2 or labels[2] == "svc":
+    if all(labels[:2]) and (len(labels) == 2 or labels[2] == "svc"):
         return labels[0], labels[1]
     return None, None
 
@@ -80,7 +80,7 @@ def find_scope(
     if binding.service is not None:
         service_namespace = binding.service_namespace or binding.namespace
         pools = snapshot.pools_of_service(service_namespace, binding.service)
-        if len(pools) == 1:
+        if len(pools) == 1 and binding.namespace in (None, pools[0].namespace):
             return Scope(pools[0].namespace, pools[0])
     return Scope(namespace)
 

@@ -12,6 +12,7 @@ from datastore.model import Endpoint, InferenceModel, ObjectName, PoolView, Targ
 from epp.errors import (
     BodyTooLarge,
     InvalidJson,
+    ModelInvalid,
     ModelNotFound,
     RequestError,
     RouteNotFound,
@@ -19,12 +20,14 @@ from epp.errors import (
 )
 from epp.routing import filters, listing, resolve
 from epp.routing.body import ModelField, read_model, read_model_in_prefix
-from epp.routing.encoding import decoded
+from epp.routing.encoding import CutShort, decoded
 from epp.routing.pickers import pick_two_choices
-from epp.routing.request import Binding, Listing, Pick, Request
+from epp.routing.request import UNKNOWN_MODEL, Binding, Listing, Pick, Request
 from epp.routing.resolve import Scope
 
 _BODYLESS_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE", "TRACE", "CONNECT"})
+_SHOWN_CHARACTERS = 256
+"""How much of a client's method and path an error repeats."""
 
 ONLY_ENDPOINT = "only_endpoint"
 LESS_LOADED = "less_loaded_of_two"
@@ -86,14 +89,14 @@ class Router:
         """
         if request.unseen_mode is not None:
             return self._route_unseen(request, scope, snapshot, now)
-        if not request.body and (request.body is None or request.method in _BODYLESS_METHODS):
+        if _is_bodyless(request):
             return self._route_bodyless(request, scope, snapshot, now)
         field, encoded = self._read(request)
         model = self._model(field.name, scope, snapshot)
         if model is None:
             view = self._single_pool(scope, snapshot)
             assert view is not None, "an unknown model passes only where there is a pool"
-            return self._pick(request, view, field.name, field.name, now)
+            return self._pick(request, view, field.name, field.name, now, is_ours=False)
         try:
             return self._pick_for(model, field, request, snapshot, now, encoded=encoded)
         except RequestError as error:
@@ -108,8 +111,17 @@ class Router:
         content_encoding = request.headers.get("content-encoding")
         if content_encoding is None:
             return self._read_plain(body, request.partial), False
-        plain = decoded(body, content_encoding.decode("latin-1"), limit=self._policy.max_body_bytes)
-        return read_model(plain), plain is not body
+        try:
+            plain = decoded(
+                body, content_encoding.decode("latin-1"), limit=self._policy.max_body_bytes
+            )
+        except CutShort as error:
+            if request.partial:
+                raise self._cut_short(body) from error
+            raise
+        if plain is body:
+            return self._read_plain(body, request.partial), False
+        return read_model(plain), True
 
     def _read_plain(self, body: bytes, partial: bool) -> ModelField:
         if not partial:
@@ -128,15 +140,23 @@ class Router:
             " shows, do not hold `model`: send it first, or use FULL_DUPLEX_STREAMED."
         )
 
+    def _cut_short(self, body: bytes) -> BodyTooLarge:
+        return BodyTooLarge(
+            f"The body is compressed, and its first {len(body)} bytes, all that Envoy's"
+            " BUFFERED_PARTIAL shows, cannot be read alone: use FULL_DUPLEX_STREAMED."
+        )
+
     def _model(self, name: str, scope: Scope, snapshot: Snapshot) -> InferenceModel | None:
         """Return the model, or None where an unknown one may pass to the only pool."""
         try:
             return resolve.find_model(name, scope, snapshot)
-        except ModelNotFound:
-            known = snapshot.model(ObjectName(scope.namespace, name)) is not None
-            if known or not self._policy.pass_unknown_models:
+        except (ModelNotFound, ModelInvalid) as error:
+            known = snapshot.model(ObjectName(scope.namespace, name))
+            if known is not None:
+                error.model, error.pool = name, str(scope.pool or known.pool)
                 raise
-            if self._single_pool(scope, snapshot) is None:
+            error.model = UNKNOWN_MODEL
+            if not self._policy.pass_unknown_models or not self._single_pool(scope, snapshot):
                 raise
             return None
 
@@ -191,9 +211,10 @@ class Router:
                 return answer
         view = self._single_pool(scope, snapshot)
         if view is None:
+            what = f"{request.method[:_SHOWN_CHARACTERS]} {request.path[:_SHOWN_CHARACTERS]}"
             raise RouteNotFound(
-                f"{request.method} {request.path} names no model, and no single InferencePool"
-                f" of namespace {scope.namespace} is bound to it."
+                f"{what} names no model, and no single InferencePool of namespace"
+                f" {scope.namespace} is bound to it."
             )
         return self._pick(request, view, "", "", now)
 
@@ -234,19 +255,38 @@ class Router:
         target: TargetModel | None = None,
         body: bytes | None = None,
         drop_encoding: bool = False,
+        is_ours: bool = True,
     ) -> Pick:
-        candidates: Sequence[Endpoint] = filters.ready(view)
         choice = LESS_LOADED
-        if request.subset is not None and self._policy.use_subset:
-            candidates = filters.in_subset(candidates, request.subset)
-            choice = IN_SUBSET
-        if target is not None and target.artifact_digest is not None:
-            candidates = filters.with_artifact(candidates, target)
+        try:
+            candidates: Sequence[Endpoint] = filters.ready(view)
+            if request.subset is not None and self._policy.use_subset:
+                candidates = filters.in_subset(candidates, request.subset)
+                choice = IN_SUBSET
+            if target is not None and target.artifact_digest is not None:
+                candidates = filters.with_artifact(candidates, target)
+        except RequestError as error:
+            error.model = model if is_ours else UNKNOWN_MODEL
+            error.pool = str(view.pool.name)
+            raise
         if len(candidates) == 1:
             choice = ONLY_ENDPOINT
         chosen = pick_two_choices(
             candidates, count=self._policy.fallbacks + 1, now=now, rng=self._rng
         )
         chosen[0].load.add_pick(now)
-        known = target is not None or not model
-        return Pick(view.pool.name, chosen, model, target_name, choice, body, drop_encoding, known)
+        return Pick(
+            view.pool.name, chosen, model, target_name, choice, body, drop_encoding, is_ours
+        )
+
+
+def _is_bodyless(request: Request) -> bool:
+    """Tell a request without a body from one whose body is empty.
+
+    Either ends at its headers; `content-length: 0` says that the body was meant to be there.
+    """
+    if request.body:
+        return False
+    if request.method in _BODYLESS_METHODS:
+        return True
+    return request.body is None and "content-length" not in request.headers

@@ -5,6 +5,7 @@ Pickers and Envoys are started when a test first asks for their options, and sha
 
 import asyncio
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -168,6 +169,8 @@ class World:
     async def _fetch(
         self, method: str, url: str, data: Any, headers: Mapping[str, str] | None
     ) -> Reply:
+        if isinstance(data, bytes):
+            data = io.BytesIO(data)  # aiohttp warns of large bytes
         async with self.session.request(method, url, data=data, headers=headers) as response:
             content = await response.read()
             lower = {key.lower(): value for key, value in response.headers.items()}
@@ -181,8 +184,8 @@ class World:
 async def eventually(check: Any, within_s: float = 5.0) -> None:
     """Wait until an async check holds; the world outside gives nothing to wait on."""
     async with asyncio.timeout(within_s):
-        while not await check():
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - another process sets no Event
+        while not await check():  # noqa: ASYNC110 - another process sets no Event
+            await asyncio.sleep(0.02)
 
 
 def sha256(body: bytes) -> str:

@@ -177,7 +177,14 @@ class Handlers:
         if initial and bookmarks:
             watcher.push(bookmark(resource, watcher.revision, initial_end=True))
         every_s = self.bookmark_every_s if bookmarks else None
-        response = WatchResponse(request, resource, watcher, self.faults, bookmark_every_s=every_s)
+        response = WatchResponse(
+            request,
+            resource,
+            watcher,
+            self.faults,
+            bookmark_every_s=every_s,
+            delivered=self.storage.history.delivered,
+        )
         try:
             return await response.serve(float(query.get("timeoutSeconds") or 1800))
         except ConnectionResetError:
@@ -263,6 +270,9 @@ class Handlers:
     async def _body(self, request: web.Request, target: Target) -> Json:
         body = await _read(request)
         resource = target.resource
+        if not resource.custom:
+            body.setdefault("apiVersion", resource.api_version)
+            body.setdefault("kind", resource.kind)
         named = (body.get("apiVersion"), body.get("kind"))
         if named != (resource.api_version, resource.kind):
             text = f"the object provided is {named}, not {(resource.api_version, resource.kind)}"

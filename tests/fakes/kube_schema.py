@@ -27,12 +27,17 @@ def _weights_all_or_none(targets: Any, _: Any) -> bool:
     return len({"weight" in target for target in targets}) <= 1
 
 
+_INFERENCE_GROUPS = ("inference.networking.x-k8s.io", "inference.networking.k8s.io")
 CEL: dict[str, Rule] = {
     "self == oldSelf": lambda new, old: old is None or new == old,
     "self.all(model, has(model.weight)) || self.all(model, !has(model.weight))": (
         _weights_all_or_none
     ),
     "self.all(t, has(t.weight)) || self.all(t, !has(t.weight))": _weights_all_or_none,
+    "self.kind == 'InferencePool'": lambda ref, _: ref.get("kind") == "InferencePool",
+    "self.group in ['', 'inference.networking.x-k8s.io', 'inference.networking.k8s.io']": (
+        lambda ref, _: ref.get("group", "") in ("", *_INFERENCE_GROUPS)
+    ),
     "self.kind != 'Service' || has(self.port)": (
         lambda ref, _: ref.get("kind") != "Service" or "port" in ref
     ),

@@ -90,7 +90,7 @@ async def test_metrics_are_served_in_the_format_asked_for() -> None:
 
     assert status == 200
     assert kind.startswith("text/plain; version=")
-    assert 'inference_pool_ready_pods{name="gpus",namespace="prod"} 2.0' in text
+    assert 'inference_pool_ready_pods{name="gpus",namespace="prod"} 2\n' in text
     assert "process_resident_memory_bytes" in text
     assert wanted.startswith("application/openmetrics-text")
 
@@ -187,7 +187,7 @@ async def test_the_state_says_what_is_served_and_what_is_not() -> None:
 
 
 async def test_a_long_page_holds_up_nobody() -> None:
-    """While a page of thousands of series is rendered, the loop answers a probe."""
+    """While a page of a thousand series is written, the loop answers probes."""
     metrics = PickerMetrics(version="1")
     for number in range(1000):
         metrics.series("prod", f"m{number}", "t", "prod/gpus")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from epp.accesslog import MAX_NAME, AccessLog
-from epp.logs import JsonFormatter, set_up_logs
+from epp.logs import MAX_LINES, JsonFormatter, LogHandler, set_up_logs
 from epp.outcome import Outcome
 
 
@@ -178,17 +178,49 @@ def test_records_are_json_with_their_traceback() -> None:
     assert "ValueError: broken" in said["traceback"]
 
 
-def test_set_up_logs_is_the_whole_set_up() -> None:
+def log_to(fd: int, *messages: str) -> None:
+    """Set up logs as the program does, say something, and put everything back."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
-    stream = io.StringIO()
+    root.handlers[:] = []
     try:
-        set_up_logs("INFO", stream)
-        logging.getLogger("epp").info("hello")
+        set_up_logs("INFO", fd)
+        for message in messages:
+            logging.getLogger("epp").info(message)
         logging.getLogger("epp").debug("not this")
         logging.getLogger("aiohttp.access").info("nor this")
+        set_up_logs("INFO", fd)  # a second time: the first handler ends, and has written all
     finally:
+        for handler in root.handlers:
+            handler.close()
         root.handlers[:] = before
         root.setLevel(level)
 
-    assert [json.loads(line)["message"] for line in stream.getvalue().splitlines()] == ["hello"]
+
+def test_set_up_logs_is_the_whole_set_up(pipe: tuple[int, int]) -> None:
+    log_to(pipe[1], "hello", "again")
+
+    assert [line["message"] for line in lines(*pipe)] == ["hello", "again"]
+
+
+def test_a_blocked_standard_error_blocks_nobody(pipe: tuple[int, int]) -> None:
+    """A warning goes out while nobody reads: who said it goes on, and memory stays bounded."""
+    handler = LogHandler(pipe[1])
+    record = logging.LogRecord("epp", logging.WARNING, "", 0, "x" * 100, None, None)
+    for _ in range(3 * MAX_LINES):
+        handler.emit(record)
+
+    assert handler.dropped >= MAX_LINES
+    os.close(pipe[0])
+    handler.close()
+
+
+def test_a_message_that_does_not_fit_its_arguments_is_logged_as_it_stands(
+    pipe: tuple[int, int],
+) -> None:
+    """A slip in a log call must not fail the request that runs into it."""
+    handler = LogHandler(pipe[1])
+    handler.emit(logging.LogRecord("epp", logging.INFO, "", 0, "%d of %d", ("one",), None))
+    handler.close()
+
+    assert lines(*pipe)[0]["message"] == "%d of %d"

@@ -36,7 +36,7 @@ def test_no_string_reaches_envoy_as_anything_else(name: str) -> None:
     assert yaml.safe_load(text) == {"value": name}
 
 
-def test_only_buffering_modes_raise_the_buffer_limit() -> None:
+def test_only_modes_in_which_envoy_holds_a_body_raise_the_buffer_limit() -> None:
     limits = {
         mode: EnvoyOptions(request_body=mode).effective_buffer_limit_bytes for mode in BodyMode
     }
@@ -44,6 +44,7 @@ def test_only_buffering_modes_raise_the_buffer_limit() -> None:
     assert {m for m, limit in limits.items() if limit > 1024 * 1024} == {
         BodyMode.BUFFERED,
         BodyMode.BUFFERED_PARTIAL,
+        BodyMode.STREAMED,
     }
 
 

@@ -1,10 +1,13 @@
 """What engines say of themselves, as captured pages spell it, and pages gone wrong."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datastore.exposition import MAX_PAGE_BYTES, Exposition, Loras, Sample, parse, samples
+
+# A loaded machine is slow to generate and slow to run; neither is a failure of the law.
+LAW = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 VLLM = b"""\
 # HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -151,6 +154,7 @@ PIECES = st.sampled_from(
 )
 
 
+@LAW
 @given(st.lists(PIECES | st.binary(max_size=8), max_size=40))
 def test_no_page_is_an_error(pieces: list[bytes]) -> None:
     """Whatever a server sends, reading it ends in a value whose numbers are finite."""

@@ -35,9 +35,9 @@ _MAX_FRAMES = 64
 """Before its first request a client sends three or four frames."""
 
 _AUTHORITY_BYTES = frozenset(
-    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~%!$&'()*+,;=:@[]"
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~%!$&'()*+,;=:[]"
 )
-"""What libnghttp2 takes in an `:authority`: RFC 3986's alphabet for it."""
+"""What libnghttp2 takes in an `:authority`: RFC 3986's alphabet for it, without user names."""
 
 
 def is_refused(authority: bytes) -> bool:

@@ -42,6 +42,10 @@ class Serving:
     empty: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while no connection is open."""
 
+    def __post_init__(self) -> None:
+        """Begin without a connection."""
+        self.empty.set()
+
     def opened(self, connection: Connection) -> None:
         """Count a connection that has a protocol now."""
         self.connections.add(connection)
