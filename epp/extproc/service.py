@@ -189,7 +189,9 @@ class Stream:
             self._tell(self._outcome(started, size, scope.namespace, reason=LISTED))
             return self._session.answer(Answer(200, found.body, LISTED))
         pool = str(found.pool)
-        route = Route(found.destination, pool, found.model, found.body, found.drop_encoding)
+        named = found.is_ours or codec.fits_header(found.model)
+        model = found.model if named else ""
+        route = Route(found.destination, pool, model, found.body, found.drop_encoding)
         actions = self._session.route(route)
         outcome = Outcome(
             request_id=_text(self._headers, "x-request-id"),
