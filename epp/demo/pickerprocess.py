@@ -10,8 +10,9 @@ from typing import Any, Self
 
 import aiohttp
 
+from epp.demo.child import check_running, stop
+
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
 PROGRAM = (sys.executable, "-c", "from epp.cli import main; main()", "serve")
 PORTS = ("grpc-port", "grpc-health-port", "metrics-port")
 
@@ -67,15 +68,15 @@ class PickerProcess:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._wait_until_ready()
-        except BaseException as error:
-            await self._stop()
-            error.add_note(self.errors[-4000:])
+        except BaseException:
+            await stop(self._process)
             raise
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """Stop."""
-        await self._stop()
+        assert self._process is not None
+        await stop(self._process)
 
     async def metrics(self) -> str:
         """Return /metrics."""
@@ -87,8 +88,7 @@ class PickerProcess:
         url = f"http://127.0.0.1:{self.ports['metrics-port']}/readyz"
         async with aiohttp.ClientSession() as session:
             while True:
-                if self._process.returncode is not None:
-                    raise RuntimeError(f"epp serve ended with {self._process.returncode}")
+                check_running(self._process, "epp serve", self.errors)
                 try:
                     async with session.get(url) as response:
                         if response.status == 200:
@@ -96,18 +96,6 @@ class PickerProcess:
                 except aiohttp.ClientError:
                     pass  # it does not listen yet
                 await asyncio.sleep(0.02)
-
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def free_ports(count: int) -> list[int]:

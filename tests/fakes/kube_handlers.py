@@ -177,7 +177,14 @@ class Handlers:
         if initial and bookmarks:
             watcher.push(bookmark(resource, watcher.revision, initial_end=True))
         every_s = self.bookmark_every_s if bookmarks else None
-        response = WatchResponse(request, resource, watcher, self.faults, bookmark_every_s=every_s)
+        response = WatchResponse(
+            request,
+            resource,
+            watcher,
+            self.faults,
+            bookmark_every_s=every_s,
+            delivered=self.storage.history.delivered,
+        )
         try:
             return await response.serve(float(query.get("timeoutSeconds") or 1800))
         except ConnectionResetError:

@@ -45,11 +45,14 @@ _CLOSE_DELAY_S = 0.25
 """Between the last byte of a drained connection and its end.  A peer still sending would get a
 TCP reset otherwise, which can overtake what it has not read yet."""
 
+_HEADER_SLACK = 4
+
 _FOREVER = float("inf")
 _FAILED = Status(INTERNAL, "the server failed on this call")
 _CUT_SHORT = Status(INTERNAL, "the stream ended inside a message")
 _FULL = Status(RESOURCE_EXHAUSTED, "the server holds as many unfinished messages as it may")
 _CROWDED = Status(RESOURCE_EXHAUSTED, "the server has as many open streams as it may")
+_WORDY = Status(RESOURCE_EXHAUSTED, "the metadata of the call is over the limit")
 _EXPIRED = Status(DEADLINE_EXCEEDED, "the deadline of the call has passed")
 _BAD_TIMEOUT = Status(INTERNAL, "malformed grpc-timeout")
 _IDLE = Status(UNAVAILABLE, "no message came in time")
@@ -68,7 +71,8 @@ class Http2Connection(asyncio.Protocol):
             ngh2.Configuration(
                 auto_window_update=False,
                 stream_reset_rate_limit=limits.resets,
-                max_inbound_header_list_size=limits.max_header_list_bytes,
+                # Beyond this the connection ends; a list that is merely too long has an answer.
+                max_inbound_header_list_size=_HEADER_SLACK * limits.max_header_list_bytes,
             ),
         )
         self._transport: asyncio.Transport
@@ -168,6 +172,8 @@ class Http2Connection(asyncio.Protocol):
             return self._refuse(event, _NOT_POST)
         if not is_grpc(fields.get(b"content-type")):
             return self._refuse(event, _NOT_GRPC)
+        if sum(map(len, fields.values())) > self._limits.max_header_list_bytes:
+            return self._refuse(event, RESPONSE_HEADERS + trailers(_WORDY))
         if self._stats.streams >= self._limits.max_streams:
             self._stats.refused_streams_total += 1
             return self._refuse(event, RESPONSE_HEADERS + trailers(_CROWDED))

@@ -11,6 +11,7 @@ grpcio.  Everything else that cannot be understood here is left to libnghttp2 to
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import cast
@@ -24,6 +25,8 @@ from epp.extproc.transports.limits import Limits, TransportStats
 from epp.extproc.transports.relay import ACK, FRAME_HEAD, PREFACE, Relay
 from epp.extproc.transports.server import Server, TlsSource, open_listener
 from epp.extproc.transports.serving import Serving
+
+logging.getLogger("hpack").setLevel(logging.WARNING)  # it would log every header it decodes
 
 TRANSPORTS = ("auto", "http2", "grpcio")
 
