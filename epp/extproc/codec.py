@@ -54,7 +54,6 @@ _ROUTE_CACHE_ENTRIES = 4096
 _MODE_ENTRIES = 256
 _HEAD_ENTRIES = 4096
 
-
 _FIELD_VALUE = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
 
 

@@ -281,8 +281,7 @@ class Stream:
             self._served(now, complete=True)
 
     def _served(self, now: float, *, complete: bool) -> None:
-        if self._response is None:
-            return
+        assert self._response is not None
         served = self._response.served(now, complete=complete)
         self._response = None
         try:
