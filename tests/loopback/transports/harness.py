@@ -40,5 +40,5 @@ Connect = Callable[..., grpc.aio.Channel]
 async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
     """Wait until something holds; the limit is for a machine that is busy with other things."""
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 -- what is waited for is of another process or layer
+        while not holds():
             await asyncio.sleep(0.005)

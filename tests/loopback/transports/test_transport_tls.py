@@ -139,7 +139,7 @@ async def test_rotation_under_traffic(serve: Serve, mode: Mode, tmp_path: Path) 
         for _ in range(3):
             new = write_pair(tmp_path)
             async with asyncio.timeout(10):
-                while await served(server) != new:  # noqa: ASYNC110 -- over the wire
+                while await served(server) != new:
                     await asyncio.sleep(0.02)
         stop.set()
         assert await running > 0
@@ -164,7 +164,7 @@ async def test_a_mounted_secret_is_swapped(serve: Serve, mode: Mode, tmp_path: P
         (mount / "..data_tmp").symlink_to("..2")
         os.rename(mount / "..data_tmp", mount / "..data")
         async with asyncio.timeout(10):
-            while await served(server) != new:  # noqa: ASYNC110 -- over the wire
+            while await served(server) != new:
                 await asyncio.sleep(0.02)
 
 
