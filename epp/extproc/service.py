@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from epp.errors import Internal, Overloaded, RequestError
+from epp.errors import Internal, NotSynced, Overloaded, RequestError
 from epp.extproc import codec
 from epp.extproc.calls import INVALID_ARGUMENT, OK, Metadata, Push, Reply, Status
 from epp.extproc.events import (
@@ -69,6 +69,7 @@ class ExtProc:
         clock: Callable[[], float],
         pass_response: bool = False,
         limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        synced: bool = True,
     ) -> None:
         self.router = router
         self.knowledge = knowledge
@@ -76,10 +77,15 @@ class ExtProc:
         self.clock = clock
         self.pass_response = pass_response
         self.limits = limits
+        self.synced = synced
         self.buffered_bytes = 0
         self._bindings: dict[tuple[bytes | None, ...], Binding] = {}
         self._scopes: dict[Binding, Scope] = {}
         self._scopes_revision = -1
+
+    def become_synced(self) -> None:
+        """The datastore is whole: what it does not hold does not exist."""
+        self.synced = True
 
     def open(self, path: str, metadata: Metadata, push: Push) -> "Stream | None":
         """Begin one ext_proc stream; None for any other method."""
@@ -182,6 +188,8 @@ class Stream:
             ask.partial,
             ask.unseen_mode.name if ask.unseen_mode is not None else None,
         )
+        if not service.synced:
+            raise NotSynced("The picker does not know the cluster yet; try again in a moment.")
         scope = service.scope(self._binding)
         found = service.router.route(request, scope, service.knowledge, started)
         size = len(ask.body) if ask.body is not None else 0
