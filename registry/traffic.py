@@ -180,7 +180,9 @@ def _pool(name: str, wanted: Sequence[_Member], observed: Observed, policy: Poli
         raise _Doubt("PoolsDiffer", f"{name}: its runtimes name different pools")
     pool = pools.pop()
     if not pool:
-        raise _Doubt("NoPool", f"{name}: label the runtime with {names.POOL_LABEL}, or set --pool")
+        raise _Doubt(
+            "NoPool", f"{name}: label the runtime with {names.POOL_LABEL}, or set --inference-pool"
+        )
     return pool
 
 

@@ -4,6 +4,7 @@ Every name that travels stands here once: the headers and metadata of the endpoi
 protocol (Gateway API Inference Extension, proposal 004) and of Envoy's ext_proc.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -55,6 +56,8 @@ _OVERWRITE = pb.OVERWRITE_IF_EXISTS_OR_ADD
 _ROUTE_CACHE_ENTRIES = 4096
 _MODE_ENTRIES = 256
 _HEAD_ENTRIES = 4096
+
+_FIELD_VALUE = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
 
 
 class MalformedMessage(Exception):
@@ -166,6 +169,11 @@ def _metadata_value(request: pb.ProcessingRequest, namespace: str, key: str) -> 
 
 
 # --- to Envoy ---------------------------------------------------------------------------------
+
+
+def fits_header(text: str) -> bool:
+    """Tell whether `text` can be a header's value anywhere: short, visible, ASCII."""
+    return _FIELD_VALUE.fullmatch(text) is not None
 
 
 def encode(action: Action) -> bytes:

@@ -185,7 +185,7 @@ class World:
 async def eventually(check: Any, within_s: float = 5.0) -> None:
     """Wait until an async check holds; the world outside gives nothing to wait on."""
     async with asyncio.timeout(within_s):
-        while not await check():  # noqa: ASYNC110 - another process sets no Event
+        while not await check():
             await asyncio.sleep(0.02)
 
 

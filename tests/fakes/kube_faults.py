@@ -78,11 +78,11 @@ class Faults:
         self.cut_lists = 0
         self.silent = False
 
-    def scramble(self, lines: list[bytes]) -> list[bytes]:
+    def scramble(self, lines: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
         """Return the lines of one write with the duplicates and swaps of the moment."""
         if not self.duplicate and not self.reorder:
             return lines
-        found: list[bytes] = []
+        found: list[tuple[int, bytes]] = []
         for line in lines:
             found.append(line)
             if self.rng.random() < self.duplicate:

@@ -47,6 +47,7 @@ class Handlers:
         self, storage: Storage, faults: Faults, access: Access, *, bookmark_every_s: float | None
     ) -> None:
         self.requests: dict[tuple[str, str], int] = {}
+        self.reviews = 0
         self.connections: set[asyncio.Transport] = set()
         self.storage = storage
         self.faults = faults
@@ -97,6 +98,7 @@ class Handlers:
         raise StatusError(failure.status, reason, text, retry_after_s=failure.retry_after_s)
 
     async def _review(self, request: web.Request, user: User) -> web.Response:
+        self.reviews += 1
         plural = request.path.rsplit("/", 1)[1]
         group = request.path.split("/")[2]
         attributes = Attributes("create", group, plural)
@@ -177,7 +179,14 @@ class Handlers:
         if initial and bookmarks:
             watcher.push(bookmark(resource, watcher.revision, initial_end=True))
         every_s = self.bookmark_every_s if bookmarks else None
-        response = WatchResponse(request, resource, watcher, self.faults, bookmark_every_s=every_s)
+        response = WatchResponse(
+            request,
+            resource,
+            watcher,
+            self.faults,
+            bookmark_every_s=every_s,
+            delivered=self.storage.history.delivered,
+        )
         try:
             return await response.serve(float(query.get("timeoutSeconds") or 1800))
         except ConnectionResetError:

@@ -34,15 +34,15 @@ class Watcher:
 
     namespace: str
     matches: Matches
-    pending: deque[bytes] = field(default_factory=deque)
+    pending: deque[tuple[int, bytes]] = field(default_factory=deque)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     revision: int = 0
     muted: bool = False
     ending: str = ""
 
-    def push(self, line: bytes) -> None:
-        """Queue a line for the client."""
-        self.pending.append(line)
+    def push(self, line: bytes, revision: int = 0) -> None:
+        """Queue a line for the client; `revision` is that of the change it tells, if it does."""
+        self.pending.append((revision, line))
         self.wake.set()
 
     def end(self, how: str) -> None:
@@ -56,7 +56,7 @@ class Watcher:
         was_in = change.old is not None and self._sees(change.old)
         if is_in or was_in:
             kind = ("MODIFIED" if was_in else "ADDED") if is_in else "DELETED"
-            self.push(line(kind, change.body))
+            self.push(line(kind, change.body), change.revision)
         self.revision = change.revision
 
     def _sees(self, obj: Json) -> bool:
@@ -123,10 +123,14 @@ class Page:
 
 
 class History:
-    """The window of changes and the open watches.  Written by the storage."""
+    """The window of changes and the open watches.  Written by the storage.
+
+    `delivered` says when (loop time) each change was last written to a client.
+    """
 
     def __init__(self, window: int) -> None:
         self.window = window
+        self.delivered: dict[int, float] = {}
         self.watchers: dict[Key, set[Watcher]] = {}
         self._log: dict[Key, deque[Change]] = {}
         self._floor: dict[Key, int] = {}

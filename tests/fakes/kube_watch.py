@@ -36,12 +36,14 @@ class WatchResponse:
         faults: Faults,
         *,
         bookmark_every_s: float | None,
+        delivered: dict[int, float],
     ) -> None:
         self._request = request
         self._resource = resource
         self._watcher = watcher
         self._faults = faults
         self._bookmark_every_s = bookmark_every_s
+        self._delivered = delivered
         self._response = web.StreamResponse(headers={"Content-Type": "application/json"})
 
     async def serve(self, timeout_s: float) -> web.StreamResponse:
@@ -73,7 +75,9 @@ class WatchResponse:
             return
         lines = self._faults.scramble(list(watcher.pending))
         watcher.pending.clear()
-        await self._response.write(b"".join(lines))
+        await self._response.write(b"".join(line for _, line in lines))
+        now = asyncio.get_running_loop().time()
+        self._delivered.update({revision: now for revision, _ in lines if revision})
 
     async def _finish(self) -> None:
         match self._watcher.ending:

@@ -36,7 +36,7 @@ API = "serving.kserve.io/v1beta1"
 RUNTIME_API = "serving.kserve.io/v1alpha1"
 FAST = WatchPace(backoff_min_s=0.05, backoff_max_s=0.2)
 SETTINGS = Settings(
-    enabled=True, period_s=0.4, settle_s=0.02, elect=False, host="127.0.0.1", port=0
+    enabled=True, period_s=0.2, settle_s=0.02, elect=False, host="127.0.0.1", port=0
 )
 
 
@@ -113,12 +113,10 @@ class Scene:
 
     # The cluster
 
-    def namespace(self, name: str = "demo", **labels: str) -> None:
-        """Make a namespace that opted in."""
-        labels = labels or {"model-registry-sync": "enabled"}
-        self.api.put(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-        )
+    def namespace(self, name: str = "demo", **metadata: Any) -> None:
+        """Make a namespace that opted in; `metadata` adds to it or changes it."""
+        wanted = {"name": name, "labels": {"model-registry-sync": "enabled"}, **metadata}
+        self.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": wanted})
 
     def runtime(self, name: str = "model-server", namespace: str = "demo", **labels: str) -> None:
         """Make a ServingRuntime."""
@@ -175,7 +173,7 @@ class Scene:
         """Wait until something holds."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not true():  # noqa: ASYNC110  # what is watched has no event
+                while not true():  # what is watched has no event
                     await asyncio.sleep(0.01)
         except TimeoutError:
             audit = {
@@ -232,7 +230,7 @@ async def scene(
         where = Where(kubeconfig=api.kubeconfig(folder / "kubeconfig"))
         client = await stack.enter_async_context(await KubeClient.connect(where))
         kserve = KServe(client, defaults=defaults)
-        address = Address(registry.url, timeout_s=1.0)
+        address = Address(registry.url, timeout_s=0.5)
         made = replace(
             SETTINGS,
             address=address,
