@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from epp.envoyconfig.bootstrap import bootstrap, to_yaml
+from epp.envoyconfig.bootstrap import render
 from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions, OptionError
 
 DEFAULTS = EnvoyOptions()
@@ -108,7 +108,7 @@ def envoy_config(
     except OptionError as error:
         typer.echo(f"epp envoy-config: {error}", err=True)
         raise typer.Exit(2) from error
-    text = to_yaml(bootstrap(options))
+    text = render(options)
     if output is None:
         typer.echo(text, nl=False)
     else:
