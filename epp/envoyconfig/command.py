@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from console import fail
 from epp.envoyconfig.bootstrap import render
 from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions, OptionError
 
@@ -106,8 +107,7 @@ def envoy_config(
             graceful_close=graceful_close,
         )
     except OptionError as error:
-        typer.echo(f"epp envoy-config: {error}", err=True)
-        raise typer.Exit(2) from error
+        fail(str(error))
     text = render(options)
     if output is None:
         typer.echo(text, nl=False)
