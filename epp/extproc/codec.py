@@ -297,10 +297,11 @@ def _told_name(route: Route) -> str:
     """Return the model's name if it can be a header's value, else "".
 
     Where unknown models pass, it is whatever a client has written: Envoy answers 500 to a header
-    with control characters, or larger than it allows.
+    with control characters, or larger than it allows, and drops one with spaces around it.
     """
     name = route.model
-    return name if len(name) <= _MODEL_CHARACTERS and name.isprintable() else ""
+    fits = len(name) <= _MODEL_CHARACTERS and name.isprintable() and name.strip() == name
+    return name if fits else ""
 
 
 def _set_header(response: pb.CommonResponse, key: str, value: str) -> None:
