@@ -296,7 +296,8 @@ class Session:
     ) -> tuple[Action, ...]:
         """Let it pass, whatever the state: a response can overtake the end of its request."""
         match event:
-            case ResponseHeaders(end=end):
+            case ResponseHeaders(end=end, modes=modes):
+                self._modes = modes or self._modes
                 last = end or self._modes.response is BodyMode.NONE
                 return self._response_actions((AnswerResponseHeaders(),), last=last)
             case ResponseBody(data, end):

@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from artifacts import (
     Backoff,
@@ -29,7 +28,21 @@ from tests.artifacts.bucket import Bucket, Endpoint, new_bucket
 from tests.fakes.s3faults import Faults, serve_faults
 
 QUICK = Backoff(attempts=4, base_s=0.01, ceiling_s=0.05)
-SMALL_PARTS = PullOptions(parallel=6, part_bytes=64 << 10, backoff=QUICK, flush=False)
+SMALL_PARTS = PullOptions(parallel=6, part_bytes=64 << 10, backoff=QUICK)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the large cases to those who ask for them: `-m slow`, or `make test-s3`."""
+    if config.getoption("-m") or os.environ.get("S3_ENDPOINT"):  # noqa: TID251  as below
+        return
+    slow = [item for item in items if item.get_closest_marker("slow") and _is_ours(item)]
+    if slow:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
+
+def _is_ours(item: pytest.Item) -> bool:
+    return Path(__file__).parent in item.path.parents
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +50,9 @@ def s3() -> Iterator[Endpoint]:
     """Give the S3 server that the tests talk to."""
     url = os.environ.get("S3_ENDPOINT")  # noqa: TID251  how `make test-s3` names a server
     if url:
-        keys = (os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))  # noqa: TID251  as above
-        yield Endpoint(url, *keys, own=False)
+        access = os.environ["AWS_ACCESS_KEY_ID"]  # noqa: TID251  as above
+        secret = os.environ["AWS_SECRET_ACCESS_KEY"]  # noqa: TID251  as above
+        yield Endpoint(url, access, secret, own=False)
         return
     from moto.server import ThreadedMotoServer
 

@@ -140,7 +140,7 @@ def test_other_schemes_go_to_the_initializer_that_it_stands_in_for(
 def test_outside_of_kubernetes_there_is_no_status_to_write(
     bucket: Bucket, cli: Cli, tmp_path: Path
 ) -> None:
-    """Without a termination log the artifact is fetched all the same, and no file is left behind."""
+    """Without a termination log the artifact is fetched all the same, and none is made."""
     version = bucket.put("m.bin", b"x")
     missing = tmp_path / "none"
 
