@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
 
-.PHONY: setup demo test check format bench proto lock clean
+.PHONY: setup demo demo-registry test check format bench proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -18,6 +18,9 @@ $(VENV)/.stamp: requirements-dev.txt pyproject.toml
 
 demo: setup  ## real Envoy, the picker, five model servers, traffic
 	$(BIN)/epp demo
+
+demo-registry: setup  ## the registry reconciler's story: deploy, roll, undeploy, pin, outage
+	$(BIN)/python -m registry.demo
 
 test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)

@@ -6,6 +6,7 @@ disagree on them, and every byte is hashed here anyway.
 """
 
 import contextlib
+import functools
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -132,10 +133,12 @@ async def open_s3(connection: Connection, *, parallel: int) -> AsyncIterator[S3S
         s3={"addressing_style": connection.addressing_style},
         **options,
     )
+    session = get_session()
+    session.register_component("data_loader", _library_data())
     async with contextlib.AsyncExitStack() as stack:
         with _translated(Question(connection.endpoint_url or "s3")):
             client = await stack.enter_async_context(
-                get_session().create_client(
+                session.create_client(
                     "s3",
                     region_name=connection.region or "us-east-1",
                     endpoint_url=connection.endpoint_url,
@@ -147,6 +150,14 @@ async def open_s3(connection: Connection, *, parallel: int) -> AsyncIterator[S3S
                 )
             )
         yield S3Store(client)
+
+
+@functools.cache
+def _library_data() -> Any:
+    """Return what the library knows of S3: reading it is most of what opening a store costs."""
+    from botocore.loaders import Loader
+
+    return Loader()
 
 
 def _trust(connection: Connection, stack: contextlib.AsyncExitStack) -> bool | str | None:

@@ -25,7 +25,7 @@ from datastore.events import Event
 from datastore.scrape import Scraper, ScrapeSettings
 from datastore.store import Changes, Store
 from epp.accesslog import AccessLog
-from epp.admin import Admin
+from epp.admin import Admin, Allowed
 from epp.clustersource import FromCluster
 from epp.edsfile import EdsFolder
 from epp.extproc.codec import METHOD
@@ -109,7 +109,6 @@ class Picker:
         self._metrics.watch_transport(self._stats)
         self._tls = _tls(settings, self._stats)
         self._scraper = Scraper(self._store, _scrape(settings), rng=self._rng)
-        self._source = self._make_source(environ)
         self._extproc = ExtProc(
             Router(_policy(settings), self._rng),
             self._store,
@@ -117,7 +116,9 @@ class Picker:
             clock=time.monotonic,  # uvloop's own clock stands still while it serves
             pass_response=settings.response_mode == "pass",
             limits=Limits(settings.max_request_body_bytes, settings.max_buffered_bytes),
+            synced=settings.standalone,
         )
+        self._source = self._make_source(environ)
         self._servers: list[Server] = []
         self._eds = EdsFolder(Path(settings.eds_dir)) if settings.eds_dir else None
         self._eds_write: asyncio.TimerHandle | None = None
@@ -157,6 +158,7 @@ class Picker:
             self._store,
             missing=lambda: self._readiness.missing,
             clock=self._loop.time,
+            allowed=self._may_read_metrics(),
         )
         with _named_port("--metrics-port or --debug-port", settings.metrics_port):
             ports = await self._stack.enter_async_context(
@@ -204,10 +206,16 @@ class Picker:
             self._store,
             self._stack,
             on_change=self._follow,
+            on_known=self._extproc.become_synced,
             readiness=self._readiness,
             metrics=self._metrics,
             rng=self._rng,
         )
+
+    def _may_read_metrics(self) -> Allowed | None:
+        if self._settings.metrics_auth and isinstance(self._source, FromCluster):
+            return self._source.may_read_metrics
+        return None
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))

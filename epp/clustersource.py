@@ -17,6 +17,7 @@ from datastore.reflect import Pace
 from datastore.store import Changes, Store
 from epp.leader import Election, Leadership
 from epp.metrics import PickerMetrics
+from epp.metricsauth import MetricsAuth
 from epp.readiness import Readiness
 from epp.settings import Settings
 from epp.sources import StartError
@@ -41,6 +42,7 @@ class FromCluster:
         stack: AsyncExitStack,
         *,
         on_change: Callable[[Changes], None],
+        on_known: Callable[[], None],
         readiness: Readiness,
         metrics: PickerMetrics,
         rng: Random,
@@ -53,6 +55,7 @@ class FromCluster:
         self._store = store
         self._stack = stack
         self._on_change = on_change
+        self._on_known = on_known
         self._readiness = readiness
         self._rng = rng
         self._pace = pace or Pace()
@@ -60,6 +63,7 @@ class FromCluster:
         self._cluster: ClusterSource
         self._status: StatusWriter
         self._leadership: Leadership
+        self._metrics_auth: MetricsAuth | None = None
         metrics.read("epp_state_age_seconds", self._age_s)
         readiness.lack(KNOWN)
         if settings.ha_enable_leader_election:
@@ -74,6 +78,7 @@ class FromCluster:
             fix = "give --kubeconfig, run in a pod, or serve from files with --manifests"
             raise StartError([Mistake(str(error), "--kubeconfig", fix)]) from error
         await self._stack.enter_async_context(client)
+        self._metrics_auth = MetricsAuth(client)
         self._cluster = ClusterSource(
             client,
             self._store,
@@ -93,6 +98,11 @@ class FromCluster:
             pace=self._pace,
             rng=self._rng,
         )
+
+    async def may_read_metrics(self, token: str) -> bool:
+        """Ask the cluster whether the bearer of a token may read /metrics."""
+        assert self._metrics_auth is not None, "the pages are served after the start"
+        return await self._metrics_auth.allowed(token)
 
     def tasks(self) -> Sequence[tuple[str, Coroutine[Any, Any, None]]]:
         """Return the watches, the election and the status writer."""
@@ -119,6 +129,7 @@ class FromCluster:
     async def _announce(self) -> None:
         """Become ready once everything required is known, and never run out."""
         await self._cluster.synced.wait()
+        self._on_known()
         self._readiness.meet(KNOWN)
         await asyncio.Event().wait()
 

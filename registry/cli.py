@@ -23,7 +23,7 @@ from registry.model import Policy
 from registry.names import SYNC_SELECTOR
 from registry.observe import Observer
 from registry.plan import plan as make_plan
-from registry.program import connect_all, connect_registry, run
+from registry.program import connect_all, connect_registry, run_until_signalled
 from registry.report import (
     HISTORY_COLUMNS,
     PLAN_COLUMNS,
@@ -107,7 +107,7 @@ def _run(  # one argument for each flag
     )
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    _finish(run(settings, _environ(), SystemRandom()))
+    _finish(run_until_signalled(settings, _environ(), SystemRandom()))
 
 
 @app.command("plan")

@@ -67,31 +67,32 @@ async def run(
     environ: Mapping[str, str],
     rng: Random,
     *,
+    stop: asyncio.Event | None = None,
     on_start: Callable[[int, Loop | None], None] = lambda port, loop: None,
     watch_pace: WatchPace | None = None,
 ) -> None:
-    """Reconcile until told to stop.  `on_start` is told the port of the HTTP server."""
+    """Reconcile until `stop` is set.  `on_start` is told the port of the HTTP server."""
     metrics = Metrics()
     metrics.enabled.set(settings.enabled)
+    stop = stop or asyncio.Event()
+    if settings.enabled:
+        pace = watch_pace or WatchPace()
+        await _run_enabled(settings, environ, rng, metrics, stop, on_start, pace)
+        return
+    log.warning("the model registry is not followed: --model-registry-enabled is off")
+    off: Json = {"enabled": False}
+    async with serving(settings.host, settings.port, metrics, lambda: off) as port:
+        on_start(port, None)
+        await stop.wait()
+
+
+async def run_until_signalled(settings: Settings, environ: Mapping[str, str], rng: Random) -> None:
+    """Reconcile until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    try:
-        if settings.enabled:
-            await _run_enabled(
-                settings, environ, rng, metrics, stop, on_start, watch_pace or WatchPace()
-            )
-        else:
-            log.warning("the model registry is not followed: --model-registry-enabled is off")
-            async with serving(
-                settings.host, settings.port, metrics, lambda: {"enabled": False}
-            ) as port:
-                on_start(port, None)
-                await stop.wait()
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
+    await run(settings, environ, rng, stop=stop)
 
 
 async def _run_enabled(

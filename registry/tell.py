@@ -14,6 +14,9 @@ log = logging.getLogger(__name__)
 NOTES = frozenset({"SeveralArtifacts", "Terminating"})
 """Conditions that are worth knowing and nothing to repair."""
 
+PASSING = frozenset({"RegistryUnavailable", "AuditUnknown", "DeletesExhausted"})
+"""Conditions that pass by themselves and may concern everything: logged, and no Event."""
+
 REASONS = frozenset(
     {
         "AuditUnknown", "BadPin", "Conflict", "DeletesExhausted", "Duplicate", "Floating",
@@ -51,15 +54,19 @@ class Teller:
         self, now: Told, about: Mapping[str, Resource | None], covered: frozenset[str] | None
     ) -> None:
         """Tell what is new.  `covered`: the keys that this pass looked at, None for all."""
+        fresh: dict[Condition, list[str]] = {}
         for key, conditions in now.items():
             for condition in conditions:
                 if condition not in self.told.get(key, ()):
-                    await self._tell(key, condition, about.get(key))
-        for key in list(self.told):
-            if key not in now and (covered is None or key in covered):
-                log.info("%s: %s: well again", self.namespace, key)
-                del self.told[key]
+                    fresh.setdefault(condition, []).append(key)
+        well = [k for k in self.told if k not in now and (covered is None or k in covered)]
+        for key in well:
+            del self.told[key]
         self.told.update(now)
+        if well:
+            log.info("%s: well again: %s", self.namespace, _listed(well))
+        for condition, keys in fresh.items():
+            await self._tell(condition, keys, about)
 
     def counts(self) -> dict[str, int]:
         """Return how many conditions hold, by reason."""
@@ -70,12 +77,23 @@ class Teller:
                 found[reason] += 1
         return found
 
-    async def _tell(self, key: str, condition: Condition, about: Resource | None) -> None:
+    async def _tell(
+        self, condition: Condition, keys: list[str], about: Mapping[str, Resource | None]
+    ) -> None:
         warning = condition.reason not in NOTES
         level = logging.WARNING if warning else logging.INFO
         message = condition.message
-        log.log(level, "%s: %s: %s: %s", self.namespace, key, condition.reason, message)
+        log.log(level, "%s: %s: %s: %s", self.namespace, _listed(keys), condition.reason, message)
+        if condition.reason in PASSING:
+            return
         try:
-            await self._events.emit(self.namespace, about, key, condition, warning)
+            for key in keys:
+                await self._events.emit(self.namespace, about.get(key), key, condition, warning)
         except ClusterError as error:
-            log.debug("%s: no event for %s: %s", self.namespace, key, error)
+            log.debug("%s: no event: %s", self.namespace, error)
+
+
+def _listed(keys: list[str]) -> str:
+    """Return a few keys and how many more there are: one cause may concern five hundred."""
+    shown = ", ".join(keys[:3])
+    return f"{shown} and {len(keys) - 3} more" if len(keys) > 3 else shown

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import socket
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,27 +14,28 @@ from epp.demo.child import check_running, stop
 
 START_TIMEOUT_S = 30.0
 PROGRAM = (sys.executable, "-c", "from epp.cli import main; main()", "serve")
-PORTS = ("grpc-port", "grpc-health-port", "metrics-port")
+_SERVING = re.compile(
+    r"grpc-port=(?P<grpc>\d+) grpc-health-port=(?P<health>\d+) metrics-port=(?P<metrics>\d+)"
+)
 
 
 class PickerProcess:
-    """Runs `epp serve` until the `async with` ends; `flags` are given as `--name=value`."""
+    """Runs `epp serve` until the `async with` ends; `flags` are given as `--name=value`.
+
+    `port` is where its ext_proc service is.
+    """
 
     def __init__(self, folder: Path, flags: Mapping[str, object]) -> None:
         self._folder = folder
         self._flags = dict(flags)
         self._process: asyncio.subprocess.Process | None = None
-        self.ports: dict[str, int] = {}
-
-    @property
-    def port(self) -> int:
-        """Where the ext_proc service is."""
-        return self.ports["grpc-port"]
+        self.port = 0
+        self._admin_url = ""
 
     @property
     def metrics_url(self) -> str:
         """Where /metrics is."""
-        return f"http://127.0.0.1:{self.ports['metrics-port']}/metrics"
+        return f"{self._admin_url}/metrics"
 
     @property
     def process_id(self) -> int:
@@ -57,8 +58,8 @@ class PickerProcess:
     async def __aenter__(self) -> Self:
         """Start, and wait until it says that it is ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-        flags = {"host": "127.0.0.1", "debug-port": 0, **self.ports, **self._flags}
+        ports = {"grpc-port": 0, "grpc-health-port": 0, "metrics-port": 0, "debug-port": 0}
+        flags = {"host": "127.0.0.1", **ports, **self._flags}
         arguments = [f"--{name}={value}" for name, value in flags.items()]
         out, err = self._folder / "picker.out", self._folder / "picker.err"
         with out.open("wb") as output, err.open("wb") as errors:
@@ -78,6 +79,11 @@ class PickerProcess:
         assert self._process is not None
         await stop(self._process)
 
+    def terminate(self) -> None:
+        """Ask it to stop; it finishes what it has begun."""
+        assert self._process is not None
+        self._process.terminate()
+
     async def metrics(self) -> str:
         """Return /metrics."""
         async with aiohttp.ClientSession() as session, session.get(self.metrics_url) as response:
@@ -85,23 +91,17 @@ class PickerProcess:
 
     async def _wait_until_ready(self) -> None:
         assert self._process is not None
-        url = f"http://127.0.0.1:{self.ports['metrics-port']}/readyz"
         async with aiohttp.ClientSession() as session:
-            while True:
+            while not await self._is_ready(session):
                 check_running(self._process, "epp serve", self.errors)
-                try:
-                    async with session.get(url) as response:
-                        if response.status == 200:
-                            return
-                except aiohttp.ClientError:
-                    pass  # it does not listen yet
                 await asyncio.sleep(0.02)
 
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free just now, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+        if not self._admin_url:
+            said = _SERVING.search(self.errors)
+            if said is None:
+                return False
+            self.port = int(said["grpc"])
+            self._admin_url = f"http://127.0.0.1:{said['metrics']}"
+        async with session.get(f"{self._admin_url}/readyz") as response:
+            return response.status == 200

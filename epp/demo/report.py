@@ -68,7 +68,7 @@ def _servers(stage: Stage, seen: Seen) -> Table:
 
 
 def _latency(seen: Seen) -> Table:
-    rows = [
+    rows: list[tuple[str | int, ...]] = [
         (what, *(format_seconds(percentile(times, p)) for p in (50, 99)), len(times))
         for what, times in (("without the picker", seen.direct_s), ("with it", seen.picked_s))
         if times

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,10 @@ class Endpoint:
     secret_key: str
     own: bool
     """Whether it ends with the tests, so that nothing has to be cleaned up in it."""
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        return self.access_key, self.secret_key
 
     @property
     def connection(self) -> Connection:
@@ -72,6 +77,11 @@ class Bucket:
         version: str | None = answer.get("VersionId")
         return version
 
+    def put_all(self, files: dict[str, bytes]) -> None:
+        """Upload many at once."""
+        with ThreadPoolExecutor(10) as pool:
+            list(pool.map(self.put, files, files.values()))
+
     def put_parts(self, key: str, parts: list[bytes]) -> str | None:
         """Upload in parts; return the version id."""
         target = {"Bucket": self.name, "Key": key}
@@ -113,16 +123,15 @@ class Bucket:
 
 
 @contextmanager
-def new_bucket(endpoint: Endpoint, *, versioned: bool) -> Iterator[Bucket]:
+def new_bucket(client: Any, endpoint: Endpoint, *, versioned: bool) -> Iterator[Bucket]:
     """Make a bucket; remove it where the server outlives the tests."""
-    with endpoint.client() as client:
-        bucket = Bucket(client, f"pins-{uuid.uuid4().hex[:12]}", endpoint)
-        client.create_bucket(Bucket=bucket.name)
-        if versioned:
-            bucket.set_versioning("Enabled")
-        try:
-            yield bucket
-        finally:
-            if not endpoint.own:
-                bucket.empty()
-                client.delete_bucket(Bucket=bucket.name)
+    bucket = Bucket(client, f"pins-{uuid.uuid4().hex[:12]}", endpoint)
+    client.create_bucket(Bucket=bucket.name)
+    if versioned:
+        bucket.set_versioning("Enabled")
+    try:
+        yield bucket
+    finally:
+        if not endpoint.own:
+            bucket.empty()
+            client.delete_bucket(Bucket=bucket.name)

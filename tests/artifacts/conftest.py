@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from click.testing import Result
@@ -17,11 +18,9 @@ from artifacts import (
     Pulled,
     PullOptions,
     Silent,
-    Store,
     lock,
     open_artifact,
     open_store,
-    parse_pin,
     pull,
     read_reference,
 )
@@ -51,24 +50,31 @@ def s3() -> Iterator[Endpoint]:
     server.stop()
 
 
+@pytest.fixture(scope="session")
+def writer(s3: Endpoint) -> Iterator[Any]:
+    """Give the client that uploads."""
+    with s3.client() as client:
+        yield client
+
+
 @pytest.fixture
-def bucket(s3: Endpoint) -> Iterator[Bucket]:
+def bucket(writer: Any, s3: Endpoint) -> Iterator[Bucket]:
     """Give a new bucket with versions."""
-    with new_bucket(s3, versioned=True) as made:
+    with new_bucket(writer, s3, versioned=True) as made:
         yield made
 
 
 @pytest.fixture
-def plain_bucket(s3: Endpoint) -> Iterator[Bucket]:
+def plain_bucket(writer: Any, s3: Endpoint) -> Iterator[Bucket]:
     """Give a new bucket that never had versions."""
-    with new_bucket(s3, versioned=False) as made:
+    with new_bucket(writer, s3, versioned=False) as made:
         yield made
 
 
 @pytest.fixture
 async def faults(s3: Endpoint) -> AsyncIterator[Faults]:
     """Give a proxy in front of the server, which breaks what it is told to."""
-    async with serve_faults(s3.url) as proxy:
+    async with serve_faults(s3.url, s3.keys) as proxy:
         yield proxy
 
 
@@ -83,17 +89,14 @@ class Client:
     async def lock(self, reference: str) -> Manifest:
         pin = read_reference(reference)
         async with open_store(pin.location, self.connection, parallel=6) as store:
-            return await self.lock_in(store, reference)
-
-    async def lock_in(self, store: Store, reference: str) -> Manifest:
-        return await lock(
-            store,
-            parse_pin(reference),
-            parallel=6,
-            backoff=self.options.backoff,
-            rng=self.rng,
-            progress=Silent(),
-        )
+            return await lock(
+                store,
+                pin,
+                parallel=6,
+                backoff=self.options.backoff,
+                rng=self.rng,
+                progress=Silent(),
+            )
 
     async def pull(self, reference: str, target: Path, *, floating: bool = False) -> Pulled:
         async with open_artifact(

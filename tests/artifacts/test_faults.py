@@ -215,7 +215,7 @@ async def test_spans_that_the_disk_lost_are_fetched_again(
 async def tls(s3: Endpoint, tmp_path: Path) -> AsyncIterator[tuple[str, Path]]:
     """Give the address of the server behind TLS, and the certificate to trust."""
     context, bundle = self_signed(tmp_path)
-    async with serve_faults(s3.url, tls=context) as proxy:
+    async with serve_faults(s3.url, s3.keys, tls=context) as proxy:
         yield proxy.url, bundle
 
 

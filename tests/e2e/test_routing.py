@@ -11,11 +11,10 @@ import aiohttp
 import pytest
 
 from epp.demo.modelserver import ModelServer
-from epp.demo.pickerprocess import free_ports
 from epp.envoyconfig import BodyMode, EndpointMode, EnvoyOptions, bootstrap
 from epp.envoyconfig.options import eds_file_name
 from tests.builders import a_model, a_pool, a_slice
-from tests.e2e.world import World, eventually
+from tests.e2e.world import World, eventually, free_ports
 from tests.fakes.rawhttp import CountingServer, post_many
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

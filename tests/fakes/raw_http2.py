@@ -110,7 +110,9 @@ class RawHttp2:
         kind, flags = head[3], head[4]
         if kind == SETTINGS and not flags & ACK:
             self.write(frame(SETTINGS, ACK))
-        fields = dict(self._decoder.decode(payload)) if kind == HEADERS else {}
+        fields: dict[str, str] = {}
+        if kind == HEADERS:
+            fields = {str(name): str(value) for name, value in self._decoder.decode(payload)}
         return Frame(kind, flags, int.from_bytes(head[5:], "big"), payload, fields)
 
     async def response(self, stream: int) -> tuple[dict[str, str], bytes]:

@@ -123,8 +123,8 @@ async def post_many(
         share = requests[i::connections]
         _, client = await loop.create_connection(
             lambda share=share: _Client(share, statuses, stop_at),  # type: ignore[misc]
-            parts.hostname,
-            parts.port,
+            parts.hostname or "",
+            parts.port or 80,
         )
         clients.append(client)
     await asyncio.gather(*(client.done for client in clients))

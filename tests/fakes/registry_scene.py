@@ -176,9 +176,8 @@ class Scene:
                 while not true():  # what is watched has no event
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            audit = {
-                name: self.states(name) for name in self.ids if self.registry.serves(self.ids[name])
-            }
+            told = [name for name in self.ids if self.registry.serves(self.ids[name])][:5]
+            audit = {name: self.states(name) for name in told}
             state = self.loop.state() if self.loop else None
             raise AssertionError(f"never came true; audit {audit}; state {state}") from None
 

@@ -1,7 +1,7 @@
 """A proxy in front of a real S3 server that breaks what it is told to, on the wire.
 
 The client signs for the proxy's address, so the proxy passes the Host header on as it came: the
-server behind it checks the same signature.
+server behind it checks the same signature.  A request that the proxy changes, it signs itself.
 """
 
 import asyncio
@@ -15,6 +15,9 @@ from urllib.parse import parse_qsl, urlencode
 
 import aiohttp
 from aiohttp import web
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from yarl import URL
 
 Matches = Callable[[web.Request], bool]
@@ -69,7 +72,7 @@ class Faults:
 
 @asynccontextmanager
 async def serve_faults(
-    upstream: str, *, tls: ssl.SSLContext | None = None
+    upstream: str, keys: tuple[str, str], *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Faults]:
     """Serve the proxy on a free port of this machine."""
     session = aiohttp.ClientSession(auto_decompress=False)
@@ -85,7 +88,7 @@ async def serve_faults(
             return web.Response()
         if broken and faults.status is not None:
             return _refusal(faults)
-        return await _forward(session, upstream, request, faults, broken)
+        return await _forward(session, (upstream, *keys), request, faults, broken)
 
     app = web.Application(client_max_size=1 << 30)
     app.router.add_route("*", "/{path:.*}", handle)
@@ -114,28 +117,38 @@ def _refusal(faults: Faults) -> web.Response:
 
 async def _forward(
     session: aiohttp.ClientSession,
-    upstream: str,
+    server: tuple[str, str, str],
     request: web.Request,
     faults: Faults,
     broken: bool,
 ) -> web.StreamResponse:
-    headers = request.headers.copy()
-    path, _, query = request.raw_path.partition("?")
-    if broken and faults.ignore_range:
-        headers.pop("Range", None)
-    if broken and faults.ignore_version:
-        kept = [pair for pair in parse_qsl(query) if pair[0] != "versionId"]
-        query = urlencode(kept)
-    url = URL(f"{upstream}{path}" + (f"?{query}" if query else ""), encoded=True)
+    headers = dict(request.headers)
+    url = f"{server[0]}{request.raw_path}"
+    if broken and (faults.ignore_range or faults.ignore_version):
+        url, headers = _changed(request.method, url, headers, faults, Credentials(*server[1:]))
     async with session.request(
         request.method,
-        url,
+        URL(url, encoded=True),
         headers=headers,
         data=await request.read(),
         skip_auto_headers=["User-Agent", "Content-Type"],
     ) as answer:
         body = await answer.read()
         return await _answer(request, answer, body, faults if broken else Faults(""))
+
+
+def _changed(
+    method: str, url: str, headers: dict[str, str], faults: Faults, keys: Credentials
+) -> tuple[str, dict[str, str]]:
+    """Return the request without its range or its versionId, signed anew."""
+    path, _, query = url.partition("?")
+    if faults.ignore_version:
+        query = urlencode([pair for pair in parse_qsl(query) if pair[0] != "versionId"])
+    again = AWSRequest(method, f"{path}?{query}" if query else path)
+    if "Range" in headers and not faults.ignore_range:
+        again.headers["Range"] = headers["Range"]
+    S3SigV4Auth(keys, "s3", "us-east-1").add_auth(again)
+    return str(again.url), {**dict(again.headers), "Accept-Encoding": "identity"}
 
 
 async def _answer(

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,6 @@ from datastore.kube import KubeClient
 from registry.election import Election, Terms
 from registry.model import Policy
 from registry.names import FIELD_MANAGER
-from registry.settings import Settings
 from tests.fakes.registry import Fault, Quirks
 from tests.fakes.registry_scene import API, Scene, scene
 
@@ -236,14 +236,10 @@ async def test_prune_and_its_bound() -> None:
         await s.looks(2)
         assert len(s.resources()) == 2
         await s.stop()
-        s.settings = _with_policy(s, prune=True)
+        s.settings = replace(s.settings, policy=Policy(prune=True))
         await s.start()
         await s.until(lambda: len(s.resources()) == 1)
         await s.until(lambda: not s.resources())
-
-
-def _with_policy(s: Scene, **fields: bool) -> Settings:
-    return replace(s.settings, policy=replace(s.settings.policy, **fields))
 
 
 async def test_an_emptied_registry_prunes_nothing() -> None:
@@ -436,6 +432,12 @@ async def test_one_leads_and_another_takes_over() -> None:
         await asyncio.wait([first, second])
 
 
+def _is_time_to_kill(s: Scene, kill_after: int) -> bool:
+    applied = sum(n for key, n in s.api.requests.items() if key[0] == "patch")
+    done = s.states("m0") == [("v8", "RUNNING")]
+    return done or len(s.registry.writes) + applied >= kill_after
+
+
 @pytest.mark.parametrize("patchable", [False, True], ids=["append", "patch"])
 async def test_killed_at_every_write(patchable: bool) -> None:
     """Killed after the k-th write to either side, for each k, and started again: the same audit."""
@@ -445,15 +447,9 @@ async def test_killed_at_every_write(patchable: bool) -> None:
             s.runtime()
             s.environment()
             s.intend("m0")
-
-            def written(s: Scene = s) -> int:
-                applied = sum(n for key, n in s.api.requests.items() if key[0] == "patch")
-                return len(s.registry.writes) + applied
-
             await s.start()
-            await s.until(
-                lambda k=kill_after: written() >= k or s.states("m0") == [("v8", "RUNNING")]
-            )
+            enough = partial(_is_time_to_kill, s, kill_after)
+            await s.until(enough)
             await s.stop()
             s.version("mnist", "v12")
             await s.start()

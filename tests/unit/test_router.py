@@ -257,7 +257,7 @@ def test_a_byte_order_mark_is_accepted() -> None:
 def test_a_deleted_model_is_gone() -> None:
     """The next request after the delete gets 404."""
     store = a_world()
-    assert pick(store=store)
+    assert pick(store=store).model == "llama"
     store.apply([Deleted(Kind.MODEL, named("llama"))])
 
     assert isinstance(refused(store=store), ModelNotFound)

@@ -189,11 +189,7 @@ class Front(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """End a connection that says nothing."""
-        limits = self._serving.limits
-        allowed = limits.first_headers_timeout_s
-        if not self._opening.started:
-            allowed = limits.handshake_timeout_s
-        if allowed and now - self._born > allowed:
+        if self._serving.is_late(self._born, greeted=self._opening.started):
             self._serving.stats.refused_handshakes_total += 1
             self._transport.close()
 

@@ -23,7 +23,7 @@ from tests.fakes.echo import (
     SILENT,
     EchoApp,
 )
-from tests.loopback.transports.conftest import Connect, Mode, Serve, eventually
+from tests.loopback.transports.harness import Connect, Mode, Serve, eventually
 
 
 async def _ask(channel: grpc.aio.Channel, path: str, *messages: bytes) -> list[bytes]:

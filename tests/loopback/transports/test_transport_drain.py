@@ -11,7 +11,7 @@ from epp.extproc.transports.limits import Limits
 from tests.fakes import raw_http2
 from tests.fakes.echo import ECHO, SILENT, EchoApp
 from tests.fakes.raw_http2 import GOAWAY, message
-from tests.loopback.transports.conftest import Connect, Mode, Serve, eventually
+from tests.loopback.transports.harness import Connect, Mode, Serve, eventually
 
 ours = pytest.mark.served_by("http2")
 

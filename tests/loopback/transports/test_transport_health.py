@@ -10,7 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from epp.extproc.health import SERVICE, Health, HealthService
 from epp.extproc.paths import Services
 from tests.fakes.echo import ECHO, EchoApp
-from tests.loopback.transports.conftest import Connect, Mode, Serve, eventually
+from tests.loopback.transports.harness import Connect, Mode, Serve, eventually
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

@@ -26,7 +26,7 @@ from tests.fakes.raw_http2 import (
     frame,
     message,
 )
-from tests.loopback.transports.conftest import Mode, Serve, eventually
+from tests.loopback.transports.harness import Mode, Serve, eventually
 
 ours = pytest.mark.served_by("http2")
 

@@ -24,7 +24,7 @@ from epp.extproc.transports.tls import CertificateError, FromFolder, SelfSigned
 from tests.fakes import raw_http2
 from tests.fakes.echo import ECHO, EchoApp
 from tests.fakes.raw_http2 import message
-from tests.loopback.transports.conftest import Mode, Serve, eventually
+from tests.loopback.transports.harness import Mode, Serve, eventually
 
 NOW = datetime.datetime.now(datetime.UTC)
 
@@ -139,7 +139,7 @@ async def test_rotation_under_traffic(serve: Serve, mode: Mode, tmp_path: Path) 
         for _ in range(3):
             new = write_pair(tmp_path)
             async with asyncio.timeout(10):
-                while await served(server) != new:  # noqa: ASYNC110 -- over the wire
+                while await served(server) != new:
                     await asyncio.sleep(0.02)
         stop.set()
         assert await running > 0
@@ -164,7 +164,7 @@ async def test_a_mounted_secret_is_swapped(serve: Serve, mode: Mode, tmp_path: P
         (mount / "..data_tmp").symlink_to("..2")
         os.rename(mount / "..data_tmp", mount / "..data")
         async with asyncio.timeout(10):
-            while await served(server) != new:  # noqa: ASYNC110 -- over the wire
+            while await served(server) != new:
                 await asyncio.sleep(0.02)
 
 
@@ -187,7 +187,7 @@ async def test_a_broken_pair_is_not_served(
             (tmp_path / "tls.key").write_bytes((tmp_path / "other" / "tls.key").read_bytes())
         case "garbage":
             (tmp_path / "tls.crt").write_bytes(b"\xff\0not PEM")
-        case "empty":
+        case _:
             (tmp_path / "tls.crt").write_bytes(b"")
     for _ in range(3):
         assert certificate.reload() is False
