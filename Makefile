@@ -31,6 +31,7 @@ check: setup  ## what must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m epp.docs --check
 
 format: setup
 	$(BIN)/ruff format .

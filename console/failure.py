@@ -25,16 +25,16 @@ class Mistake:
         return f"{head}\n  fix: {self.fix}" if self.fix else head
 
 
-def fail(what: str, where: str = "", fix: str = "") -> NoReturn:
-    """Print one mistake on standard error and end the program with exit status 2."""
-    fail_all([Mistake(what, where, fix)])
+def fail(what: str, where: str = "", fix: str = "", *, status: int = EXIT_USAGE) -> NoReturn:
+    """Print one mistake on standard error and end the program, with exit status 2 by default."""
+    fail_all([Mistake(what, where, fix)], status=status)
 
 
-def fail_all(mistakes: Iterable[Mistake]) -> NoReturn:
-    """Print every mistake on standard error and end the program with exit status 2."""
+def fail_all(mistakes: Iterable[Mistake], *, status: int = EXIT_USAGE) -> NoReturn:
+    """Print every mistake on standard error and end the program, with exit status 2 by default."""
     for mistake in mistakes:
         tell(mistake)
-    raise SystemExit(EXIT_USAGE)
+    raise SystemExit(status)
 
 
 def tell(mistake: Mistake) -> None:

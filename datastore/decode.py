@@ -28,8 +28,10 @@ Value = InferenceModel | InferencePool | Backend
 class Decoded:
     """One object, read.
 
-    `values` is empty when the object is being deleted (`gone`), and may hold many backends for an
-    EndpointSlice.  `problems` say why a value is `invalid`, or what is odd about it.
+    `values` is empty when the object is being deleted (`gone`).  An EndpointSlice has many
+    backends, and not always the same ones: a watch says `Replaced` of them, each slice being a
+    source of its own.
+    `problems` say why a value is `invalid`, or what is odd about it.
     """
 
     resource: m.Resource

@@ -29,6 +29,7 @@ RESCAN_S = 5.0
 """How often the files are looked at in any case: network mounts may send no notification."""
 
 FIRST_RESCAN_S = 0.2
+"""How soon the first rescan is, each one being later: it finds what came before notifications."""
 
 SOURCE = "manifests"
 
@@ -70,6 +71,7 @@ class FileSource:
         *,
         namespace: str = "default",
         rescan_s: float = RESCAN_S,
+        first_rescan_s: float = FIRST_RESCAN_S,
         debounce_ms: int = DEBOUNCE_MS,
     ) -> None:
         self.last_error: str | None = None
@@ -78,6 +80,7 @@ class FileSource:
         self._path = path
         self._apply = apply
         self._rescan_s = rescan_s
+        self._first_rescan_s = first_rescan_s
         self._debounce_ms = debounce_ms
         self._folder = Folder(path, namespace)
         self._held: dict[Place, Value] = {}
@@ -86,9 +89,14 @@ class FileSource:
         self._told_warnings: set[str] = set()
         self._told_unread: set[str] = set()
         self._changed = asyncio.Event()
+        self._loading = asyncio.Lock()  # the folder's memory is for one thread at a time
 
     async def load_once(self) -> None:
         """Read everything and apply it as one batch; raises ManifestsError and changes nothing."""
+        async with self._loading:
+            await self._load()
+
+    async def _load(self) -> None:
         try:
             scan = await asyncio.to_thread(self._scan)
         except OSError as error:
@@ -116,7 +124,7 @@ class FileSource:
 
     async def _follow(self) -> None:
         """Load again whenever something was noticed, or a look at the files finds them changed."""
-        wait_s = FIRST_RESCAN_S  # what changed before the notifications began is found soon
+        wait_s = self._first_rescan_s
         while True:
             if await self._is_noticed(wait_s) or await self._is_different():
                 # Whatever is wrong has been logged and counted; the last good state stays.

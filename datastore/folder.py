@@ -62,7 +62,7 @@ class Folder:
         return signature, texts
 
     def _read_file(self, path: Path) -> Manifests:
-        file = str(path)
+        file = str(path).encode("utf-8", "backslashreplace").decode()  # fit for a log
         try:
             with path.open("rb") as stream:
                 data = stream.read(MAX_FILE_BYTES + 1)

@@ -11,7 +11,7 @@ from enum import Enum
 import msgspec
 
 
-class ObjectName(msgspec.Struct, frozen=True, order=True, gc=False):
+class ObjectName(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
     """A namespaced name, as Kubernetes spells it: `namespace/name`.
 
     A struct, since every look-up makes and hashes one: several times cheaper than a dataclass.

@@ -10,7 +10,8 @@ import logging
 import os
 import signal
 import ssl
-from collections.abc import Coroutine, Sequence
+import time
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +23,10 @@ import uvloop
 from console import Mistake, fail_all
 from datastore.events import Event
 from datastore.scrape import Scraper, ScrapeSettings
-from datastore.store import Store
+from datastore.store import Changes, Store
 from epp.accesslog import AccessLog
-from epp.admin import Admin
+from epp.admin import Admin, Allowed
+from epp.clustersource import FromCluster
 from epp.edsfile import EdsFolder
 from epp.extproc.codec import METHOD
 from epp.extproc.health import SERVICE as HEALTH_SERVICE
@@ -59,20 +61,23 @@ _FRAMING_BYTES = 1024 * 1024
 """Room in a gRPC message beside the largest body: headers, metadata, framing."""
 
 
-def run(settings: Settings) -> int:
-    """Serve until told to stop; return the exit status."""
+def run(settings: Settings, environ: Mapping[str, str]) -> int:
+    """Serve until told to stop; return the exit status.
+
+    `environ` says where the cluster is, as Kubernetes' own tools take it (KUBECONFIG, HOME, …).
+    """
     set_up_logs(settings.level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings))
+            return runner.run(_serve(settings, environ))
     except StartError as error:
         fail_all(error.mistakes)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, environ: Mapping[str, str]) -> int:
     stop = _stop_on_signals()
     async with AsyncExitStack() as stack:
-        picker = Picker(settings, stack)
+        picker = Picker(settings, environ, stack)
         await picker.start()
         async with asyncio.TaskGroup() as group:
             running = [
@@ -88,7 +93,9 @@ async def _serve(settings: Settings) -> int:
 class Picker:
     """All the parts of one picker.  `start`, then run `tasks`, then `drain`."""
 
-    def __init__(self, settings: Settings, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, settings: Settings, environ: Mapping[str, str], stack: AsyncExitStack
+    ) -> None:
         self._settings = settings
         self._stack = stack
         self._loop = asyncio.get_running_loop()
@@ -102,15 +109,16 @@ class Picker:
         self._metrics.watch_transport(self._stats)
         self._tls = _tls(settings, self._stats)
         self._scraper = Scraper(self._store, _scrape(settings), rng=self._rng)
-        self._source: Source = FromManifests(settings, self._apply, self._readiness, self._metrics)
         self._extproc = ExtProc(
             Router(_policy(settings), self._rng),
             self._store,
             RequestObserver(self._metrics, self._access_log()),
-            clock=self._loop.time,
+            clock=time.monotonic,  # uvloop's own clock stands still while it serves
             pass_response=settings.response_mode == "pass",
             limits=Limits(settings.max_request_body_bytes, settings.max_buffered_bytes),
+            synced=settings.standalone,
         )
+        self._source = self._make_source(environ)
         self._servers: list[Server] = []
         self._eds = EdsFolder(Path(settings.eds_dir)) if settings.eds_dir else None
         self._eds_write: asyncio.TimerHandle | None = None
@@ -150,6 +158,7 @@ class Picker:
             self._store,
             missing=lambda: self._readiness.missing,
             clock=self._loop.time,
+            allowed=self._may_read_metrics(),
         )
         with _named_port("--metrics-port or --debug-port", settings.metrics_port):
             ports = await self._stack.enter_async_context(
@@ -188,8 +197,31 @@ class Picker:
         if not all(done):
             _log.warning("some streams did not end within --drain-timeout")
 
+    def _make_source(self, environ: Mapping[str, str]) -> Source:
+        if self._settings.standalone:
+            return FromManifests(self._settings, self._apply, self._readiness, self._metrics)
+        return FromCluster(
+            self._settings,
+            environ,
+            self._store,
+            self._stack,
+            on_change=self._follow,
+            on_known=self._extproc.become_synced,
+            readiness=self._readiness,
+            metrics=self._metrics,
+            rng=self._rng,
+        )
+
+    def _may_read_metrics(self) -> Allowed | None:
+        if self._settings.metrics_auth and isinstance(self._source, FromCluster):
+            return self._source.may_read_metrics
+        return None
+
     def _apply(self, events: Sequence[Event]) -> None:
-        changes = self._store.apply(events)
+        self._follow(self._store.apply(events))
+
+    def _follow(self, changes: Changes) -> None:
+        """Let those parts know that go by what the store says."""
         if changes.endpoints or changes.pools:
             self._scraper.notice()
             self._write_eds_soon()

@@ -47,13 +47,19 @@ class Command:
     def exists(self) -> bool:
         """Whether this build has it."""
         package, _, module = self.target.partition(":")[0].rpartition(".")
-        return find_spec(package) is not None and find_spec(f"{package}.{module}") is not None
+        return _is_module(package) and _is_module(f"{package}.{module}")
 
     def load(self) -> Callable[..., Any]:
         """Import it."""
         module, _, function = self.target.partition(":")
         loaded: Callable[..., Any] = getattr(import_module(module), function)
         return loaded
+
+
+def _is_module(name: str) -> bool:
+    """Tell whether there is code of that name; a folder without any is not enough."""
+    spec = find_spec(name)
+    return spec is not None and spec.origin is not None
 
 
 COMMANDS = (
@@ -93,9 +99,9 @@ def serve(args: Sequence[str], env: Mapping[str, str]) -> int:
     set_up_logs(settings.level)
     for line in settings.warnings:
         _log.warning("%s", line)
-    run: Callable[[Settings], int] = import_module("epp.app").run
+    run: Callable[[Settings, Mapping[str, str]], int] = import_module("epp.app").run
     try:
-        return run(settings)
+        return run(settings, env)
     except KeyboardInterrupt:
         return _INTERRUPTED
 

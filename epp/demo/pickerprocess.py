@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-import socket
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,30 +10,32 @@ from typing import Any, Self
 
 import aiohttp
 
+from epp.demo.child import check_running, stop
+
 START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
 PROGRAM = (sys.executable, "-c", "from epp.cli import main; main()", "serve")
-PORTS = ("grpc-port", "grpc-health-port", "metrics-port")
+_SERVING = re.compile(
+    r"grpc-port=(?P<grpc>\d+) grpc-health-port=(?P<health>\d+) metrics-port=(?P<metrics>\d+)"
+)
 
 
 class PickerProcess:
-    """Runs `epp serve` until the `async with` ends; `flags` are given as `--name=value`."""
+    """Runs `epp serve` until the `async with` ends; `flags` are given as `--name=value`.
+
+    `port` is where its ext_proc service is.
+    """
 
     def __init__(self, folder: Path, flags: Mapping[str, object]) -> None:
         self._folder = folder
         self._flags = dict(flags)
         self._process: asyncio.subprocess.Process | None = None
-        self.ports: dict[str, int] = {}
-
-    @property
-    def port(self) -> int:
-        """Where the ext_proc service is."""
-        return self.ports["grpc-port"]
+        self.port = 0
+        self._admin_url = ""
 
     @property
     def metrics_url(self) -> str:
         """Where /metrics is."""
-        return f"http://127.0.0.1:{self.ports['metrics-port']}/metrics"
+        return f"{self._admin_url}/metrics"
 
     @property
     def process_id(self) -> int:
@@ -56,8 +58,8 @@ class PickerProcess:
     async def __aenter__(self) -> Self:
         """Start, and wait until it says that it is ready."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self.ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-        flags = {"host": "127.0.0.1", "debug-port": 0, **self.ports, **self._flags}
+        ports = {"grpc-port": 0, "grpc-health-port": 0, "metrics-port": 0, "debug-port": 0}
+        flags = {"host": "127.0.0.1", **ports, **self._flags}
         arguments = [f"--{name}={value}" for name, value in flags.items()]
         out, err = self._folder / "picker.out", self._folder / "picker.err"
         with out.open("wb") as output, err.open("wb") as errors:
@@ -67,15 +69,20 @@ class PickerProcess:
         try:
             async with asyncio.timeout(START_TIMEOUT_S):
                 await self._wait_until_ready()
-        except BaseException as error:
-            await self._stop()
-            error.add_note(self.errors[-4000:])
+        except BaseException:
+            await stop(self._process)
             raise
         return self
 
     async def __aexit__(self, *_error: object) -> None:
         """Stop."""
-        await self._stop()
+        assert self._process is not None
+        await stop(self._process)
+
+    def terminate(self) -> None:
+        """Ask it to stop; it finishes what it has begun."""
+        assert self._process is not None
+        self._process.terminate()
 
     async def metrics(self) -> str:
         """Return /metrics."""
@@ -84,36 +91,17 @@ class PickerProcess:
 
     async def _wait_until_ready(self) -> None:
         assert self._process is not None
-        url = f"http://127.0.0.1:{self.ports['metrics-port']}/readyz"
         async with aiohttp.ClientSession() as session:
-            while True:
-                if self._process.returncode is not None:
-                    raise RuntimeError(f"epp serve ended with {self._process.returncode}")
-                try:
-                    async with session.get(url) as response:
-                        if response.status == 200:
-                            return
-                except aiohttp.ClientError:
-                    pass  # it does not listen yet
+            while not await self._is_ready(session):
+                check_running(self._process, "epp serve", self.errors)
                 await asyncio.sleep(0.02)
 
-    async def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            async with asyncio.timeout(STOP_TIMEOUT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that were free just now, all different."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
+    async def _is_ready(self, session: aiohttp.ClientSession) -> bool:
+        if not self._admin_url:
+            said = _SERVING.search(self.errors)
+            if said is None:
+                return False
+            self.port = int(said["grpc"])
+            self._admin_url = f"http://127.0.0.1:{said['metrics']}"
+        async with session.get(f"{self._admin_url}/readyz") as response:
+            return response.status == 200

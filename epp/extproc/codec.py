@@ -4,6 +4,7 @@ Every name that travels stands here once: the headers and metadata of the endpoi
 protocol (Gateway API Inference Extension, proposal 004) and of Envoy's ext_proc.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -48,10 +49,15 @@ POOL = "x-gateway-inference-pool"
 _SPOOFABLE = (SUBSET, SERVED, "x-gateway-model-name-rewrite")
 """Control headers that only a gateway may set; a client's are removed."""
 
+_MODEL_CHARACTERS = 1024
+"""Longer names are not told upstream, and not kept in the cache of answers."""
+
 _OVERWRITE = pb.OVERWRITE_IF_EXISTS_OR_ADD
 _ROUTE_CACHE_ENTRIES = 4096
 _MODE_ENTRIES = 256
 _HEAD_ENTRIES = 4096
+
+_FIELD_VALUE = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
 
 
 class MalformedMessage(Exception):
@@ -165,6 +171,11 @@ def _metadata_value(request: pb.ProcessingRequest, namespace: str, key: str) -> 
 # --- to Envoy ---------------------------------------------------------------------------------
 
 
+def fits_header(text: str) -> bool:
+    """Tell whether `text` can be a header's value anywhere: short, visible, ASCII."""
+    return _FIELD_VALUE.fullmatch(text) is not None
+
+
 def encode(action: Action) -> bytes:
     """Return the ProcessingResponse that carries an action (`Close` is none: it has no message)."""
     return _ENCODERS[type(action)](action)
@@ -229,7 +240,8 @@ def _request_headers_answer(action: AnswerRequestHeaders) -> bytes:
     route = action.route
     if route is None:
         return _PASS_REQUEST_HEADERS
-    key = (route.destination, route.pool, route.model, route.body is None, route.drop_encoding)
+    model = _told_name(route)
+    key = (route.destination, route.pool, model, route.body is None, route.drop_encoding)
     known = _routes.get(key)
     if known is None:
         if len(_routes) >= _ROUTE_CACHE_ENTRIES:
@@ -270,14 +282,26 @@ def _routed(route: Route) -> pb.CommonResponse:
     response = pb.CommonResponse(clear_route_cache=True)
     _set_header(response, DESTINATION, route.destination)
     _set_header(response, POOL, route.pool)
-    if route.model:
-        _set_header(response, MODEL, route.model)
+    model = _told_name(route)
+    if model:
+        _set_header(response, MODEL, model)
     else:
         response.header_mutation.remove_headers.append(MODEL)
     response.header_mutation.remove_headers.extend(_SPOOFABLE)
     if route.drop_encoding:
         response.header_mutation.remove_headers.append("content-encoding")
     return response
+
+
+def _told_name(route: Route) -> str:
+    """Return the model's name if it can be a header's value, else "".
+
+    Where unknown models pass, it is whatever a client has written: Envoy answers 500 to a header
+    with control characters, or larger than it allows, and drops one with spaces around it.
+    """
+    name = route.model
+    fits = len(name) <= _MODEL_CHARACTERS and name.isprintable() and name.strip() == name
+    return name if fits else ""
 
 
 def _set_header(response: pb.CommonResponse, key: str, value: str) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from epp.errors import Internal, Overloaded, RequestError
+from epp.errors import Internal, NotSynced, Overloaded, RequestError
 from epp.extproc import codec
 from epp.extproc.calls import INVALID_ARGUMENT, OK, Metadata, Push, Reply, Status
 from epp.extproc.events import (
@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _CLOSED = Reply((), OK)
 _NO_HEADERS: Mapping[str, bytes] = {}
+_NO_SCOPE = Scope("")
 _BINDING_FIELDS = (b":authority", NAMESPACE_METADATA, POOL_METADATA)
 _BINDINGS = 1024
 """Distinct sets of binding metadata that are remembered: gateways have a handful."""
@@ -68,6 +69,7 @@ class ExtProc:
         clock: Callable[[], float],
         pass_response: bool = False,
         limits: Limits = Limits(),  # noqa: B008 - a frozen value
+        synced: bool = True,
     ) -> None:
         self.router = router
         self.knowledge = knowledge
@@ -75,10 +77,15 @@ class ExtProc:
         self.clock = clock
         self.pass_response = pass_response
         self.limits = limits
+        self.synced = synced
         self.buffered_bytes = 0
         self._bindings: dict[tuple[bytes | None, ...], Binding] = {}
         self._scopes: dict[Binding, Scope] = {}
         self._scopes_revision = -1
+
+    def become_synced(self) -> None:
+        """The datastore is whole: what it does not hold does not exist."""
+        self.synced = True
 
     def open(self, path: str, metadata: Metadata, push: Push) -> "Stream | None":
         """Begin one ext_proc stream; None for any other method."""
@@ -181,15 +188,18 @@ class Stream:
             ask.partial,
             ask.unseen_mode.name if ask.unseen_mode is not None else None,
         )
+        if not service.synced:
+            raise NotSynced("The picker does not know the cluster yet; try again in a moment.")
         scope = service.scope(self._binding)
         found = service.router.route(request, scope, service.knowledge, started)
         size = len(ask.body) if ask.body is not None else 0
         if isinstance(found, Listing):
-            outcome = self._outcome(started, size, scope.namespace, reason=LISTED)
-            service.observer.picked(outcome)
+            self._tell(self._outcome(started, size, scope.namespace, reason=LISTED))
             return self._session.answer(Answer(200, found.body, LISTED))
         pool = str(found.pool)
-        route = Route(found.destination, pool, found.model, found.body, found.drop_encoding)
+        named = found.is_ours or codec.fits_header(found.model)
+        model = found.model if named else ""
+        route = Route(found.destination, pool, model, found.body, found.drop_encoding)
         actions = self._session.route(route)
         outcome = Outcome(
             request_id=_text(self._headers, "x-request-id"),
@@ -206,7 +216,7 @@ class Stream:
             body_bytes=size,
             passes=service.pass_response,
         )
-        service.observer.picked(outcome)
+        self._tell(outcome)
         if service.pass_response:
             self._response = ResponseWatch(outcome, started)
         return actions
@@ -216,8 +226,7 @@ class Stream:
         if session.state is State.RESPONSE:  # the request is on its way: nothing left to refuse
             session.abandon()
             return (Close(),)
-        service = self._service
-        scope = service.scope(self._binding)
+        scope = self._scope()
         outcome = self._outcome(
             started,
             session.buffered_bytes,
@@ -228,9 +237,23 @@ class Stream:
             known=error.model not in ("", UNKNOWN_MODEL),
             pool=error.pool or (str(scope.pool) if scope.pool is not None else ""),
         )
-        service.observer.picked(outcome)
+        self._tell(outcome)
         path = _text(self._headers, ":path").partition("?")[0]
         return session.answer(refusal(error, path))
+
+    def _scope(self) -> Scope:
+        """Return what a refusal is about; a bug in finding it does not stop the refusal."""
+        try:
+            return self._service.scope(self._binding)
+        except Exception:  # noqa: BLE001 - the refusal may be about this very bug
+            _log.exception("the scope of a refused request was not found")
+            return _NO_SCOPE
+
+    def _tell(self, outcome: Outcome) -> None:
+        try:
+            self._service.observer.picked(outcome)
+        except Exception:  # noqa: BLE001 - whoever keeps logs and metrics costs no request
+            _log.exception("request %s was not counted", outcome.request_id)
 
     def _outcome(
         self,
@@ -266,9 +289,13 @@ class Stream:
             self._served(now, complete=True)
 
     def _served(self, now: float, *, complete: bool) -> None:
-        if self._response is not None:
-            self._service.observer.served(self._response.served(now, complete=complete))
-            self._response = None
+        assert self._response is not None
+        served = self._response.served(now, complete=complete)
+        self._response = None
+        try:
+            self._service.observer.served(served)
+        except Exception:  # noqa: BLE001 - whoever keeps logs and metrics costs no response
+            _log.exception("the response to %s was not counted", served.outcome.request_id)
 
     # --- bookkeeping --------------------------------------------------------------------------
 

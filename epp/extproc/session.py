@@ -304,7 +304,7 @@ class Session:
                     chunks = tuple(ResponseChunk(d, e) for d, e in _cut(data, end))
                     return self._response_actions(chunks, last=end)
                 return self._response_actions((AnswerResponseBody(),), last=end)
-            case ResponseTrailers():
+            case ResponseTrailers():  # pragma: no branch - the types of the argument end here
                 return self._response_actions((AnswerResponseTrailers(),), last=True)
 
     def _response_actions(self, actions: tuple[Action, ...], *, last: bool) -> tuple[Action, ...]:

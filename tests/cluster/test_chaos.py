@@ -41,6 +41,7 @@ class Chaos:
     def __init__(self, api: ApiServer, seed: int) -> None:
         self.api = api
         self.rng = Random(seed)
+        self.touched: dict[str, dict[str, int]] = {}
 
     def change(self) -> None:
         """Change something in the cluster."""
@@ -59,6 +60,20 @@ class Chaos:
             )
         )
         obj = placed(obj, rng.choice(SPACES))
+        before = self.api.storage.revision
+        self._write(obj)
+        if self.api.storage.revision > before:
+            metadata = obj["metadata"]
+            touched = self.touched.setdefault(f"{metadata['namespace']}/{metadata['name']}", {})
+            touched[obj["apiVersion"]] = self.api.storage.revision
+
+    def told_at(self, name: str) -> Iterator[float | None]:
+        """Yield when each last change of the objects of this name was delivered, if it was."""
+        for revision in self.touched[name].values():
+            yield self.api.storage.history.delivered.get(revision)
+
+    def _write(self, obj: Json) -> None:
+        rng = self.rng
         if rng.random() < 0.03:
             obj["metadata"]["annotations"] = {"large": "x" * 3_000_000}
         if rng.random() < 0.8:
@@ -119,35 +134,21 @@ def truth(api: ApiServer) -> Store:
     return store
 
 
-def overdue(api: ApiServer, found: Following, now: float) -> Iterator[str]:
+def overdue(chaos: Chaos, found: Following, now: float) -> Iterator[str]:
     """Yield each endpoint that should have been gone for too long."""
     right = {
         (str(view.pool.name), endpoint.authority)
-        for view in truth(api).pools()
+        for view in truth(chaos.api).pools()
         for endpoint in view.endpoints
     }
     for view in found.store.pools():
         for endpoint in view.endpoints:
+            names = {str(view.pool.name), str(endpoint.backend)}
             if (str(view.pool.name), endpoint.authority) in right:
                 continue
-            told = [told_at(api, obj) for obj in concerned(api, view.pool.name, endpoint.backend)]
-            if told and all(when is not None and now - when > LATE_S for when in told):
+            told = [when for name in names for when in chaos.told_at(name)]
+            if all(when is not None and now - when > LATE_S for when in told):
                 yield f"{view.pool.name} {endpoint.authority}"
-
-
-def concerned(api: ApiServer, *names: object) -> Iterator[Json]:
-    wanted = {str(name) for name in names}
-    for resource in WATCHED:
-        for obj in api.all(resource.api_version, resource.kind):
-            metadata = obj["metadata"]
-            if resource.kind != "InferenceModel" and (
-                f"{metadata['namespace']}/{metadata['name']}" in wanted
-            ):
-                yield obj
-
-
-def told_at(api: ApiServer, obj: Json) -> float | None:
-    return api.storage.history.delivered.get(int(obj["metadata"]["resourceVersion"]))
 
 
 async def rage(api: ApiServer, client: KubeClient, seed: int, seconds: float) -> None:
@@ -162,7 +163,7 @@ async def rage(api: ApiServer, client: KubeClient, seed: int, seconds: float) ->
             if clock() >= next_fault:
                 await chaos.fault()
                 next_fault = clock() + chaos.rng.uniform(0.05, 0.6)
-            assert list(overdue(api, found, clock())) == []
+            assert list(overdue(chaos, found, clock())) == []
             await asyncio.sleep(0.02)
         treatment = api.faults.watch_list
         api.faults.clear()

@@ -214,7 +214,7 @@ async def until_told(
     found: object = None
     try:
         async with asyncio.timeout(limit_s):
-            while (found := await ask()) != expected:  # noqa: ASYNC110 - the server cannot tell
+            while (found := await ask()) != expected:
                 await asyncio.sleep(0.01)
     except TimeoutError:
         assert found == expected

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from epp.envoyconfig import BodyMode
-from tests.e2e.world import MAX_BODY, World
+from epp.envoyconfig import BodyMode, EnvoyOptions, bootstrap
+from tests.e2e.world import MAX_BODY, World, free_ports
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -153,7 +153,9 @@ async def test_an_unknown_encoding_is_unsupported(world: World, encoding: str) -
     assert (reply.status, reply.code) == (415, "unsupported_content_encoding")
 
 
-@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b'{"model": "llama"}')[:-4]])
+@pytest.mark.parametrize(
+    "body", [b"not gzip", gzip.compress(b'{"model": "llama"}')[:-4]], ids=["not gzip", "cut off"]
+)
 async def test_a_body_that_is_not_what_its_encoding_says_is_invalid(
     world: World, body: bytes
 ) -> None:
@@ -174,9 +176,6 @@ async def test_a_bodyless_request_with_no_single_pool_is_not_found(world: World)
 
 async def test_a_picker_that_is_away_is_an_error_or_nothing_as_configured(world: World) -> None:
     """failure_mode_allow: without it a request is never sent on unpicked."""
-    from epp.demo.pickerprocess import free_ports
-    from epp.envoyconfig import EnvoyOptions, bootstrap
-
     (nobody,) = free_ports(1)
     options = EnvoyOptions(
         listener_host="127.0.0.1",

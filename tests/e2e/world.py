@@ -7,6 +7,7 @@ import asyncio
 import hashlib
 import io
 import json
+import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -184,10 +185,19 @@ class World:
 async def eventually(check: Any, within_s: float = 5.0) -> None:
     """Wait until an async check holds; the world outside gives nothing to wait on."""
     async with asyncio.timeout(within_s):
-        while not await check():  # noqa: ASYNC110 - another process sets no Event
+        while not await check():
             await asyncio.sleep(0.02)
 
 
 def sha256(body: bytes) -> str:
     """Return the digest as the model servers say it."""
     return hashlib.sha256(body).hexdigest()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free just now, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

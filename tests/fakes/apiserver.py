@@ -107,6 +107,11 @@ class ApiServer:
         return self._handlers.requests
 
     @property
+    def reviews(self) -> int:
+        """How many token and access reviews were asked for."""
+        return self._handlers.reviews
+
+    @property
     def url(self) -> str:
         """Where it listens."""
         return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"

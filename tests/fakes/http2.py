@@ -109,7 +109,8 @@ class Http2Client:
                 for exchange in self._exchanges.values():
                     exchange.window.set()
             case h2.events.ResponseReceived():
-                self._exchanges[event.stream_id].headers.update(event.headers)
+                fields = {str(name): str(value) for name, value in event.headers}
+                self._exchanges[event.stream_id].headers.update(fields)
             case h2.events.DataReceived():
                 self._exchanges[event.stream_id].body += event.data
                 self._connection.acknowledge_received_data(

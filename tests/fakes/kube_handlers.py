@@ -47,6 +47,7 @@ class Handlers:
         self, storage: Storage, faults: Faults, access: Access, *, bookmark_every_s: float | None
     ) -> None:
         self.requests: dict[tuple[str, str], int] = {}
+        self.reviews = 0
         self.connections: set[asyncio.Transport] = set()
         self.storage = storage
         self.faults = faults
@@ -97,6 +98,7 @@ class Handlers:
         raise StatusError(failure.status, reason, text, retry_after_s=failure.retry_after_s)
 
     async def _review(self, request: web.Request, user: User) -> web.Response:
+        self.reviews += 1
         plural = request.path.rsplit("/", 1)[1]
         group = request.path.split("/")[2]
         attributes = Attributes("create", group, plural)

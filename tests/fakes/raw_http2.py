@@ -24,6 +24,8 @@ class Frame(NamedTuple):
     flags: int
     stream: int
     payload: bytes
+    fields: dict[str, str]
+    """What a HEADERS frame says; decoding it is due for every one, in order."""
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
@@ -63,7 +65,6 @@ class RawHttp2:
         self.write(PREFACE + settings(values or {}))
         first = await self.frame()
         assert first.kind == SETTINGS
-        self.write(frame(SETTINGS, ACK))
 
     def block(self, path: str, more: Fields | None = None) -> bytes:
         """The headers of a call."""
@@ -89,10 +90,6 @@ class RawHttp2:
         """A block of headers."""
         return bytes(self._encoder.encode(fields, huffman=False))
 
-    def decode(self, block: bytes) -> Fields:
-        """The headers of a block; every block of the server has to pass here, in order."""
-        return list(self._decoder.decode(block))
-
     def request(self, fields: Fields, *, end: bool = True) -> int:
         """Begin a request that is whatever the fields say."""
         stream, self.next_stream = self.next_stream, self.next_stream + 2
@@ -110,7 +107,13 @@ class RawHttp2:
         """The next frame; raises when the connection has ended."""
         head = await self.reader.readexactly(9)
         payload = await self.reader.readexactly(int.from_bytes(head[:3], "big"))
-        return Frame(head[3], head[4], int.from_bytes(head[5:], "big"), payload)
+        kind, flags = head[3], head[4]
+        if kind == SETTINGS and not flags & ACK:
+            self.write(frame(SETTINGS, ACK))
+        fields: dict[str, str] = {}
+        if kind == HEADERS:
+            fields = {str(name): str(value) for name, value in self._decoder.decode(payload)}
+        return Frame(kind, flags, int.from_bytes(head[5:], "big"), payload, fields)
 
     async def response(self, stream: int) -> tuple[dict[str, str], bytes]:
         """All headers and trailers of a stream, and its data, until its end."""
@@ -118,10 +121,8 @@ class RawHttp2:
         data = b""
         while True:
             got = await self.frame()
-            if got.kind == HEADERS:
-                decoded = self.decode(got.payload)
-                if got.stream == stream:
-                    fields.update(decoded)
+            if got.stream == stream and got.kind == HEADERS:
+                fields.update(got.fields)
             elif got.stream == stream and got.kind == DATA:
                 data += got.payload
             elif got.stream == stream and got.kind == RST_STREAM:

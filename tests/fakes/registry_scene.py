@@ -173,7 +173,7 @@ class Scene:
         """Wait until something holds."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not true():  # noqa: ASYNC110  # what is watched has no event
+                while not true():  # what is watched has no event
                     await asyncio.sleep(0.01)
         except TimeoutError:
             told = [name for name in self.ids if self.registry.serves(self.ids[name])][:5]

@@ -74,7 +74,7 @@ async def scraping(store: Store, **options: object) -> AsyncIterator[Scraper]:
 async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
     """Wait until something holds; the limit is for a machine that is busy with other things."""
     async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 - the state that is waited for has no event
+        while not holds():
             await asyncio.sleep(0.01)
 
 

@@ -91,6 +91,8 @@ def test_the_subset_s_forms(subset: list[str], matched: list[str]) -> None:
         ["10.0.0.1:"],
         ["[10.0.0.1]:8000"],
         ["fd00::1:8000"],
+        ["fd00::g"],
+        ["[10.0.0.1:8000]:1"],
         ["[fd00::1"],
         ["[]"],
         ["["],

@@ -265,11 +265,13 @@ def conversations(draw: st.DrawFn) -> tuple[Modes, list[Event]]:
     sizes = st.sampled_from([0, 1, 3, 61_999, 62_000, 62_001, 124_000, 150_000])
     events: list[Event] = [RequestHeaders(headers, False, modes)]
     events += [RequestBody(draw(body(sizes)), False) for _ in range(draw(st.integers(0, 4)))]
-    events.append(draw(st.sampled_from([RequestTrailers(), *BODIES[1:]])))
+    request_ends: list[Event] = [RequestTrailers(), *BODIES[1:]]
+    events.append(draw(st.sampled_from(request_ends)))
     events += draw(st.lists(st.sampled_from(BODIES), max_size=1))
     events.append(ResponseHeaders({":status": b"200"}, draw(st.booleans())))
     events += [ResponseBody(draw(body(sizes)), False) for _ in range(draw(st.integers(0, 2)))]
-    events.append(draw(st.sampled_from([ResponseBody(b"", True), ResponseTrailers()])))
+    response_ends: list[Event] = [ResponseBody(b"", True), ResponseTrailers()]
+    events.append(draw(st.sampled_from(response_ends)))
     return modes, events[: draw(st.integers(1, len(events)))]
 
 
@@ -359,7 +361,7 @@ def test_each_way_for_a_body_to_end(events: list[Event], body: bytes) -> None:
 def test_streamed_answers_as_many_bodies_as_came() -> None:
     """STREAMED with early bodies: one answer for each message, the new body among them."""
     modes = Modes(BodyMode.STREAMED, early_body=True)
-    events = [
+    events: list[Event] = [
         RequestHeaders(PLAIN, False, modes),
         RequestBody(b"a", False),
         RequestBody(b"b", True),
@@ -404,7 +406,11 @@ def _new_bytes(actions: Sequence[Action]) -> Iterator[bytes]:
 def test_streamed_ended_by_trailers() -> None:
     """STREAMED with early bodies and trailers: they are answered last."""
     modes = Modes(BodyMode.STREAMED, early_body=True)
-    events = [RequestHeaders(PLAIN, False, modes), RequestBody(b"a", False), RequestTrailers()]
+    events: list[Event] = [
+        RequestHeaders(PLAIN, False, modes),
+        RequestBody(b"a", False),
+        RequestTrailers(),
+    ]
 
     assert played(events).actions == [
         AnswerRequestHeaders(ROUTE),
@@ -649,7 +655,7 @@ def test_a_response_ends_with_its_headers_or_its_trailers() -> None:
 
 def test_a_response_may_overtake_its_request() -> None:
     """A local reply while the body is still collected ends the stream and frees the body."""
-    events = [
+    events: list[Event] = [
         RequestHeaders(PLAIN, False),
         RequestBody(b"ab", False),
         ResponseHeaders({":status": b"408"}, True),

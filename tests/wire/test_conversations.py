@@ -193,7 +193,8 @@ def routed(
 
 
 def destination() -> Struct:
-    return Struct.from_dict({"envoy.lb": {"x-gateway-destination-endpoint": HERE}})
+    struct: Struct = Struct.from_dict({"envoy.lb": {"x-gateway-destination-endpoint": HERE}})
+    return struct
 
 
 def picked(model: str = "llama", *, removed: Sequence[str] = ()) -> v3.ProcessingResponse:

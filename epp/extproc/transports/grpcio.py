@@ -25,26 +25,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from epp.extproc.calls import (
-    INTERNAL,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
-    UNIMPLEMENTED,
-    Call,
-    Metadata,
-    Reply,
-    Status,
-)
+from epp.extproc.calls import Call, Metadata, Reply, Status
+from epp.extproc.transports import refusals
 from epp.extproc.transports.limits import Limits
 from epp.extproc.transports.serving import Serving
 
 log = logging.getLogger(__name__)
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
-_FAILED = Status(INTERNAL, "the server failed on this call")
-_IDLE = Status(UNAVAILABLE, "no message came in time")
-_CROWDED = Status(RESOURCE_EXHAUSTED, "the server has as many open streams as it may")
-_STALLED = Status(RESOURCE_EXHAUSTED, "too much output waits for the peer")
 _FOREVER = float("inf")
 
 
@@ -196,17 +184,17 @@ class _Run:
         serving = self._serving
         if serving.stats.streams > self._limits.max_streams:
             serving.stats.refused_streams_total += 1
-            self._status = _CROWDED
+            self._status = refusals.CROWDED
             return
         try:
             self._call = serving.app.open(self._path, self._metadata(), self.push)
         except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
             serving.blame("open")
-            self._status = _FAILED
+            self._status = refusals.FAILED
             return
         if self._call is None and self._status is None:
             serving.stats.refused_requests_total += 1
-            self._status = Status(UNIMPLEMENTED, f"unknown method {self._path}")
+            self._status = refusals.unknown_method(self._path)
 
     def _metadata(self) -> Metadata:
         authority = self._server.authorities.get(self._context.peer(), b"")
@@ -252,7 +240,7 @@ class _Run:
                 reply = call.receive(message)
         except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
             self._serving.blame(name)
-            self._status = _FAILED
+            self._status = refusals.FAILED
             return
         if reply is not None:
             self._take(reply)
@@ -277,7 +265,7 @@ class _Run:
         self._take(reply)
         if self._outbox_bytes > self._limits.max_stream_output_bytes:
             self._serving.stats.refused_stalls_total += 1
-            self._end(_STALLED)
+            self._end(refusals.STALLED)
         elif self._reading and self._pushing is None:
             self._pushing = asyncio.get_running_loop().create_task(
                 self._flush_pushed(), name=f"push {self._path}"
@@ -306,10 +294,10 @@ class _Run:
         since = self._writing_since
         if since is not None and now - since > (self._limits.send_timeout_s or _FOREVER):
             self._serving.stats.refused_stalls_total += 1
-            self._end(_STALLED)
+            self._end(refusals.STALLED)
         elif now > self._deadline:
             self._serving.stats.refused_idle_total += 1
-            self._end(_IDLE)
+            self._end(refusals.IDLE)
 
     def abandon(self) -> None:
         """End the call because the server does; the peer sees it cancelled."""

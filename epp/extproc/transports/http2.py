@@ -15,26 +15,13 @@ from typing import Any, ClassVar, cast
 
 import ngh2
 
-from epp.extproc.calls import (
-    DEADLINE_EXCEEDED,
-    INTERNAL,
-    RESOURCE_EXHAUSTED,
-    UNAVAILABLE,
-    UNIMPLEMENTED,
-    Reply,
-    Status,
-)
-from epp.extproc.transports.framing import (
-    RESPONSE_HEADERS,
-    Headers,
-    frames,
-    is_grpc,
-    timeout_s,
-    trailers,
-)
+from epp.extproc.calls import Reply, Status
+from epp.extproc.transports import refusals
+from epp.extproc.transports.backlogs import Backlogs
+from epp.extproc.transports.framing import RESPONSE_HEADERS, Headers, frames, timeout_s, trailers
 from epp.extproc.transports.limits import TokenBucket
 from epp.extproc.transports.serving import Serving
-from epp.extproc.transports.streams import Backlog, Stream
+from epp.extproc.transports.streams import Stream
 
 log = logging.getLogger(__name__)
 
@@ -45,16 +32,9 @@ _CLOSE_DELAY_S = 0.25
 """Between the last byte of a drained connection and its end.  A peer still sending would get a
 TCP reset otherwise, which can overtake what it has not read yet."""
 
+_HEADER_SLACK = 4
+
 _FOREVER = float("inf")
-_FAILED = Status(INTERNAL, "the server failed on this call")
-_CUT_SHORT = Status(INTERNAL, "the stream ended inside a message")
-_FULL = Status(RESOURCE_EXHAUSTED, "the server holds as many unfinished messages as it may")
-_CROWDED = Status(RESOURCE_EXHAUSTED, "the server has as many open streams as it may")
-_EXPIRED = Status(DEADLINE_EXCEEDED, "the deadline of the call has passed")
-_BAD_TIMEOUT = Status(INTERNAL, "malformed grpc-timeout")
-_IDLE = Status(UNAVAILABLE, "no message came in time")
-_NOT_POST: Headers = ((b":status", b"405"), (b"allow", b"POST"))
-_NOT_GRPC: Headers = ((b":status", b"415"), (b"accept", b"application/grpc"))
 
 
 class Http2Connection(asyncio.Protocol):
@@ -68,17 +48,15 @@ class Http2Connection(asyncio.Protocol):
             ngh2.Configuration(
                 auto_window_update=False,
                 stream_reset_rate_limit=limits.resets,
-                max_inbound_header_list_size=limits.max_header_list_bytes,
+                # Beyond this the connection ends; a list that is merely too long has an answer.
+                max_inbound_header_list_size=_HEADER_SLACK * limits.max_header_list_bytes,
             ),
         )
         self._transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
         self._streams: dict[int, Stream] = {}
         self._lingering: dict[int, float] = {}  # ended by us, not yet by the peer: since when
-        self._backlogs: dict[int, Backlog] = {}
-        self._blocking: set[int] = set()  # of the backlogs, those that no more is taken for
-        self._touched: list[int] = []  # streams sent to since the last flush
-        self._queued = 0
+        self._backlogs = Backlogs(self._h2, serving)
         self._last_id = 0
         self._in_batch = False
         self._flush_handle: asyncio.Handle | None = None
@@ -94,8 +72,6 @@ class Http2Connection(asyncio.Protocol):
         self._idle_s = limits.stream_idle_timeout_s or _FOREVER
         age_s = limits.max_connection_age_s * serving.rng.uniform(0.9, 1.1)
         self._expires = now + (age_s or _FOREVER)
-
-    # --- the event loop's side ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Greet, and serve."""
@@ -164,13 +140,12 @@ class Http2Connection(asyncio.Protocol):
         headers = event.headers
         stream_id = self._last_id = event.stream_id
         fields = dict(headers)
-        if fields.get(b":method") != b"POST":
-            return self._refuse(event, _NOT_POST)
-        if not is_grpc(fields.get(b"content-type")):
-            return self._refuse(event, _NOT_GRPC)
+        refusal = refusals.unfit(fields, self._limits.max_header_list_bytes)
+        if refusal is not None:
+            return self._refuse(event, refusal)
         if self._stats.streams >= self._limits.max_streams:
             self._stats.refused_streams_total += 1
-            return self._refuse(event, RESPONSE_HEADERS + trailers(_CROWDED))
+            return self._refuse(event, RESPONSE_HEADERS + trailers(refusals.CROWDED))
         stream = Stream(
             self,
             stream_id,
@@ -195,7 +170,7 @@ class Http2Connection(asyncio.Protocol):
     def _arm(self, stream: Stream, timeout: bytes) -> bool:
         seconds = timeout_s(timeout)
         if seconds is None:
-            self.send(stream, Reply(status=_BAD_TIMEOUT))
+            self.send(stream, Reply(status=refusals.BAD_TIMEOUT))
             return False
         stream.timer = self._loop.call_later(seconds, self._expire, stream)
         return True
@@ -203,7 +178,7 @@ class Http2Connection(asyncio.Protocol):
     def _expire(self, stream: Stream) -> None:
         if not stream.ended:
             self._stats.deadlines_total += 1
-            self._cut(stream, _EXPIRED)
+            self._cut(stream, refusals.EXPIRED)
             self.flush_soon()
 
     def _open(self, stream: Stream, path: str, headers: Headers) -> None:
@@ -211,13 +186,13 @@ class Http2Connection(asyncio.Protocol):
             call = self._serving.app.open(path, headers, stream.push)
         except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
             self._serving.blame("open")
-            self.send(stream, Reply(status=_FAILED))
+            self.send(stream, Reply(status=refusals.FAILED))
             return
         if stream.ended:
             return
         if call is None:
             self._stats.refused_requests_total += 1
-            self.send(stream, Reply(status=Status(UNIMPLEMENTED, f"unknown method {path}")))
+            self.send(stream, Reply(status=refusals.unknown_method(path)))
             return
         stream.call = call
         if stream.peer_ended:
@@ -231,8 +206,8 @@ class Http2Connection(asyncio.Protocol):
         if data:
             if stream is not None:
                 self._receive(stream, data)
-            if stream_id in self._blocking:
-                self._backlogs[stream_id].withheld += len(data)
+            if stream_id in self._backlogs.blocking:
+                self._backlogs.withhold(stream_id, len(data))
             else:
                 self._h2.acknowledge_received_data(len(data), stream_id)
         elif not event.end_stream:
@@ -257,14 +232,15 @@ class Http2Connection(asyncio.Protocol):
         elif (pending := deframer.pending) != stream.charged:
             self._charge(stream, pending)
 
-    def _deliver(self, stream: Stream, message: bytes) -> None:
+    def _deliver(self, stream: Stream, message: bytes | None) -> None:
+        """Give the call a message, or, with None, the peer's end."""
         call = stream.call
         assert call is not None
         try:
-            reply = call.receive(message)
+            reply = call.end() if message is None else call.receive(message)
         except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
-            self._serving.blame("receive")
-            self._cut(stream, _FAILED)
+            self._serving.blame("end" if message is None else "receive")
+            self._cut(stream, refusals.FAILED)
             return
         if reply is not None:
             self.send(stream, reply)
@@ -274,7 +250,7 @@ class Http2Connection(asyncio.Protocol):
         more = pending - stream.charged
         if more > 0 and not self._serving.has_room(more):
             self._stats.refused_messages_total += 1
-            self._cut(stream, _FULL)
+            self._cut(stream, refusals.FULL)
             return
         if pending and not stream.charged:
             stream.deadline = min(stream.deadline, self._serving.now + self._message_s)
@@ -283,17 +259,9 @@ class Http2Connection(asyncio.Protocol):
 
     def _half_close(self, stream: Stream) -> None:
         if stream.deframer.pending:
-            self._cut(stream, _CUT_SHORT)
-            return
-        assert stream.call is not None
-        try:
-            reply = stream.call.end()
-        except Exception:  # noqa: BLE001 -- whatever it is, the other calls go on
-            self._serving.blame("end")
-            self._cut(stream, _FAILED)
-            return
-        if reply is not None:
-            self.send(stream, reply)
+            self._cut(stream, refusals.CUT_SHORT)
+        else:
+            self._deliver(stream, None)
 
     def _on_trailers(self, event: ngh2.TrailersReceived) -> None:
         stream = self._streams.get(event.stream_id)
@@ -310,8 +278,7 @@ class Http2Connection(asyncio.Protocol):
     def _on_stream_closed(self, event: ngh2.StreamClosed) -> None:
         stream_id = event.stream_id
         self._lingering.pop(stream_id, None)
-        if self._backlogs:
-            self._drop_backlog(stream_id)
+        self._backlogs.drop(stream_id)
         stream = self._streams.get(stream_id)
         if stream is not None:
             call = stream.call
@@ -354,8 +321,6 @@ class Http2Connection(asyncio.Protocol):
         ngh2.ConnectionClosed: _on_connection_closed,
     }
 
-    # --- output ---
-
     def send(self, stream: Stream, reply: Reply) -> None:
         """Queue a reply of the stream; with a status the stream is over for us."""
         h2, stream_id, status = self._h2, stream.id, reply.status
@@ -364,7 +329,9 @@ class Http2Connection(asyncio.Protocol):
                 if not stream.responded:
                     stream.responded = True
                     h2.send_response(stream_id, RESPONSE_HEADERS)
-                self._queue(stream_id, frames(reply.messages))
+                data = frames(reply.messages)
+                h2.send_data(stream_id, data)
+                self._backlogs.add(stream_id, len(data))
                 self._stats.messages_sent_total += len(reply.messages)
             if status is None:
                 return
@@ -377,12 +344,6 @@ class Http2Connection(asyncio.Protocol):
         if not stream.peer_ended:
             self._lingering[stream_id] = self._serving.now
         self._forget(stream)
-
-    def _queue(self, stream_id: int, data: bytes) -> None:
-        self._h2.send_data(stream_id, data)
-        self._touched.append(stream_id)
-        if self._backlogs and (backlog := self._backlogs.get(stream_id)) is not None:
-            backlog.add(len(data))
 
     def _cut(self, stream: Stream, status: Status) -> None:
         """End a call for a reason of ours."""
@@ -423,55 +384,19 @@ class Http2Connection(asyncio.Protocol):
             self._fail(error)
             return
         self._dispatch()  # streams can end with what was just written
-        if self._touched or self._queued:
-            self._weigh()
+        if self._backlogs:
+            self._give_up(self._backlogs.weigh())
         if self._refuses_streams:
             self._close_when_done()
 
-    def _weigh(self) -> None:
-        """Account for output that flow control, or the socket, holds back."""
-        touched, self._touched = self._touched, []
-        queued = self._h2.queued_body_size()
-        if not queued and not self._queued:
-            return
-        self._stats.buffered_bytes += queued - self._queued
-        self._queued = queued
-        # Those that only wait are looked at by the sweep: there can be very many of them.
-        for stream_id in {*touched, *self._blocking}:
-            self._weigh_stream(stream_id)
-
-    def _weigh_stream(self, stream_id: int) -> None:
-        left = self._h2.queued_body_size(stream_id)
-        backlog = self._backlogs.get(stream_id)
-        if backlog is None:
-            if not left:
-                return
-            backlog = self._backlogs[stream_id] = Backlog(self._serving.now, left)
-        backlog.update(self._serving.now, left)
-        if left > self._limits.pause_output_bytes:
-            self._blocking.add(stream_id)
-        elif stream_id in self._blocking:
-            self._blocking.discard(stream_id)
-            self._h2.acknowledge_received_data(backlog.release(), stream_id)
+    def _give_up(self, stream_ids: list[int]) -> None:
+        """Reset streams whose peer does not take what it asked for."""
+        for stream_id in stream_ids:
+            self._stats.refused_stalls_total += 1
+            self._h2.reset_stream(stream_id, ngh2.ErrorCode.ENHANCE_YOUR_CALM)
+            self._backlogs.drop(stream_id)
+        if self._h2.want_write:
             self.flush_soon()
-        if not left:
-            del self._backlogs[stream_id]
-        elif left > self._limits.max_stream_output_bytes or not self._serving.has_room():
-            self._reset(stream_id)
-
-    def _reset(self, stream_id: int) -> None:
-        """Give up on a stream whose peer does not take what it asked for."""
-        self._stats.refused_stalls_total += 1
-        self._h2.reset_stream(stream_id, ngh2.ErrorCode.ENHANCE_YOUR_CALM)
-        self._drop_backlog(stream_id)
-        self.flush_soon()
-
-    def _drop_backlog(self, stream_id: int) -> None:
-        backlog = self._backlogs.pop(stream_id, None)
-        if backlog is not None:
-            self._blocking.discard(stream_id)
-            # The connection's window is shared: what this stream took of it has to come back.
-            self._h2.acknowledge_received_data(backlog.release(), stream_id)
 
     # --- the end of a connection ---
 
@@ -484,22 +409,13 @@ class Http2Connection(asyncio.Protocol):
                 self._stats.refused_stalls_total += 1
                 self.abort()
             return
-        if self._is_late(now):
+        if not self._last_id and self._serving.is_late(self._born, greeted=self._preface_seen):
             self._stats.refused_handshakes_total += 1
             self._terminate(ngh2.ErrorCode.NO_ERROR)
             return
         self._sweep_age(now)
         self._sweep_streams(now)
         self._flush()
-
-    def _is_late(self, now: float) -> bool:
-        if self._last_id:
-            return False
-        limits = self._limits
-        allowed = limits.first_headers_timeout_s
-        if not self._preface_seen:
-            allowed = limits.handshake_timeout_s
-        return bool(allowed) and now - self._born > allowed
 
     def _sweep_age(self, now: float) -> None:
         limits = self._limits
@@ -521,12 +437,8 @@ class Http2Connection(asyncio.Protocol):
         late = [stream for stream in self._streams.values() if now > stream.deadline]
         for stream in late:
             self._stats.refused_idle_total += 1
-            self._cut(stream, _IDLE)
-        stall_s = self._limits.send_timeout_s
-        for stream_id, backlog in list(self._backlogs.items()):
-            self._weigh_stream(stream_id)
-            if stall_s and now - backlog.moved_at > stall_s:
-                self._reset(stream_id)
+            self._cut(stream, refusals.IDLE)
+        self._give_up(self._backlogs.sweep(now))
         linger_s = self._limits.linger_timeout_s
         over = [i for i, since in self._lingering.items() if now - since > linger_s]
         for stream_id in over:
@@ -550,7 +462,7 @@ class Http2Connection(asyncio.Protocol):
             self.flush_soon()
 
     def _close_when_done(self) -> None:
-        if not self._streams and not self._queued and self._finished_at is None:
+        if not self._streams and not self._backlogs.queued and self._finished_at is None:
             self._finish()
             self._loop.call_later(_CLOSE_DELAY_S, self._transport.close)
 
@@ -580,8 +492,7 @@ class Http2Connection(asyncio.Protocol):
         if self._finished_at is not None:
             return
         self._finished_at = self._serving.now
-        self._stats.buffered_bytes -= self._queued
-        self._queued = 0
+        self._backlogs.clear()
         for stream in list(self._streams.values()):
             call = stream.call
             self._forget(stream)

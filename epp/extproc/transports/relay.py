@@ -225,7 +225,9 @@ class Relay(asyncio.Protocol):
                 self.abort()
 
     def drain(self) -> None:
-        """grpcio's own `stop` says GOAWAY on every connection, so there is nothing to add."""
+        """grpcio's own `stop` ends every connection but those that never asked for anything."""
+        if self._look is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close at once; grpcio cancels the open calls."""

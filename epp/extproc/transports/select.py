@@ -11,6 +11,7 @@ grpcio.  Everything else that cannot be understood here is left to libnghttp2 to
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from random import Random
 from typing import cast
@@ -24,6 +25,8 @@ from epp.extproc.transports.limits import Limits, TransportStats
 from epp.extproc.transports.relay import ACK, FRAME_HEAD, PREFACE, Relay
 from epp.extproc.transports.server import Server, TlsSource, open_listener
 from epp.extproc.transports.serving import Serving
+
+logging.getLogger("hpack").setLevel(logging.WARNING)  # it would log every header it decodes
 
 TRANSPORTS = ("auto", "http2", "grpcio")
 
@@ -186,11 +189,7 @@ class Front(asyncio.Protocol):
 
     def sweep(self, now: float) -> None:
         """End a connection that says nothing."""
-        limits = self._serving.limits
-        allowed = limits.first_headers_timeout_s
-        if not self._opening.started:
-            allowed = limits.handshake_timeout_s
-        if allowed and now - self._born > allowed:
+        if self._serving.is_late(self._born, greeted=self._opening.started):
             self._serving.stats.refused_handshakes_total += 1
             self._transport.close()
 

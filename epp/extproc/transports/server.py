@@ -109,6 +109,8 @@ class Server:
         if self._tls is not None:
             options["ssl"] = self._tls.context()
             options["ssl_handshake_timeout"] = self._serving.limits.handshake_timeout_s or None
+            # Few peers say goodbye in TLS; a closed connection need not wait for it.
+            options["ssl_shutdown_timeout"] = self._serving.limits.linger_timeout_s or None
         made = False
 
         def protocol() -> asyncio.Protocol:

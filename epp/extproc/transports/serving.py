@@ -63,6 +63,12 @@ class Serving:
         if not self.connections:
             self.empty.set()
 
+    def is_late(self, born: float, *, greeted: bool) -> bool:
+        """Whether a connection without any request has had time enough for one."""
+        limits = self.limits
+        allowed = limits.first_headers_timeout_s if greeted else limits.handshake_timeout_s
+        return bool(allowed) and self.now - born > allowed
+
     def has_room(self, more_bytes: int = 0) -> bool:
         """Whether so many more bytes may be held."""
         return self.stats.buffered_bytes + more_bytes <= self.limits.max_buffered_bytes

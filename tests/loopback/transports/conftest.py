@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -11,30 +11,7 @@ import uvloop
 from epp.extproc.calls import Application
 from epp.extproc.transports.select import listen
 from epp.extproc.transports.server import Server
-
-ISTIO = "outbound|9002||picker.models.svc.cluster.local"
-
-
-class Mode(NamedTuple):
-    """A transport, and the authority that the client calls it by."""
-
-    transport: str
-    authority: str
-    served_by: str
-
-
-MODES = {
-    "http2": Mode("http2", "picker.models:9002", "http2"),
-    "grpcio": Mode("grpcio", "picker.models:9002", "grpcio"),
-    "auto": Mode("auto", "picker.models:9002", "http2"),
-    "auto-istio": Mode("auto", ISTIO, "grpcio"),
-}
-
-
-class Serve(Protocol):
-    """Serves an application; ends with the test."""
-
-    async def __call__(self, app: Application, mode: Mode, **options: Any) -> Server: ...
+from tests.loopback.transports.harness import MODES, Connect, Mode, Serve
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
@@ -71,9 +48,6 @@ async def serve() -> AsyncIterator[Serve]:
         await server.close()
 
 
-Connect = Callable[..., grpc.aio.Channel]
-
-
 @pytest.fixture
 async def connect() -> AsyncIterator[Connect]:
     channels: list[grpc.aio.Channel] = []
@@ -91,10 +65,3 @@ async def connect() -> AsyncIterator[Connect]:
     yield to
     for channel in channels:
         await channel.close()
-
-
-async def eventually(holds: Callable[[], bool], within_s: float = 10.0) -> None:
-    """Wait until something holds; the limit is for a machine that is busy with other things."""
-    async with asyncio.timeout(within_s):
-        while not holds():  # noqa: ASYNC110 -- what is waited for is of another process or layer
-            await asyncio.sleep(0.005)
