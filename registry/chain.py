@@ -41,6 +41,7 @@ from registry.readiness import Progress, before_write, health
 from registry.resource import resource_delta, wanted_resource
 
 AUDIT_UNKNOWN = "AuditUnknown"
+REGISTRY_SILENT = "RegistryUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +156,12 @@ class IntentPlan:
         current = self._labelled(self.resource)
         if current is None or self.resource.terminating:
             return []
-        return self._progress(current, self.resource)
+        steps = self._progress(current, self.resource)
+        if isinstance(self.serving, Condition) and self.serving.reason != REGISTRY_SILENT:
+            # What was begun for a version that can no longer be had will never be finished.
+            others = [episode for episode in self.open if episode is not current]
+            steps += self._close(others, "Superseded")
+        return steps
 
     def _create(self, serving: Serving) -> list[Step]:
         gone = self._vanished()

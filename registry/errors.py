@@ -75,3 +75,7 @@ class NameTaken(ClusterRefused):
     """The name belongs to an object that is not ours."""
 
     reason = "NameTaken"
+
+
+class NotReachable(Exception):
+    """No cluster is configured here; the message says what was looked for."""
