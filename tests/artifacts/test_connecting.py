@@ -15,7 +15,6 @@ from artifacts.kubesecret import connection_from_secret
 from tests.artifacts.bucket import Bucket, Endpoint
 from tests.artifacts.conftest import Client, tree
 
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
