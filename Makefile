@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
 
-.PHONY: setup demo demo-registry test check format bench proto lock clean
+.PHONY: setup demo demo-registry test test-slow test-cluster check format bench proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -25,12 +25,20 @@ demo-registry: setup  ## the registry reconciler's story: deploy, roll, undeploy
 test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
 
+test-slow: setup  ## half an hour of random faults (CHAOS_S=seconds for less), and other long tests
+	$(BIN)/pytest -m slow
+
+test-cluster: setup  ## tests/cluster against a real API server: make test-cluster KUBECONFIG=... (the CRDs must be installed)
+	$(if $(KUBECONFIG),,$(error give the cluster: make test-cluster KUBECONFIG=path))
+	$(BIN)/pytest tests/cluster --kubeconfig=$(KUBECONFIG)
+
 check: setup  ## what must hold before a commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m deploy.check
 
 format: setup
 	$(BIN)/ruff format .
