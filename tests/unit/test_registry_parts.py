@@ -109,6 +109,7 @@ def test_an_old_status_says_nothing_of_the_new_spec() -> None:
     other = {**before, "statusBefore": "other"}
     assert health(rolled, other, None).progress is Progress.READY
     assert health(rolled, other, digest).progress is Progress.PENDING
+    assert health(rolled, {**before, "uidBefore": "another"}, None).progress is Progress.READY
 
 
 def record(identifier: str, name: str, version: str, state: str) -> Record:
