@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from registry.metrics import Metrics
 from registry.model import Json
@@ -18,8 +17,8 @@ async def serving(
     app = web.Application()
 
     async def show_metrics(_: web.Request) -> web.Response:
-        body = generate_latest(metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body, content_type = metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def show_readiness(_: web.Request) -> web.Response:
         found = state()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry import names
+from registry import errors, names
 from registry.audit import advance, open_record, read_episodes
 from registry.memory import DeleteBudget
 from registry.model import (
@@ -109,6 +109,7 @@ def test_an_old_status_says_nothing_of_the_new_spec() -> None:
     other = {**before, "statusBefore": "other"}
     assert health(rolled, other, None).progress is Progress.READY
     assert health(rolled, other, digest).progress is Progress.PENDING
+    assert health(rolled, {**before, "uidBefore": "another"}, None).progress is Progress.READY
 
 
 def record(identifier: str, name: str, version: str, state: str) -> Record:
@@ -212,3 +213,13 @@ def test_every_mistake_in_the_settings_is_told() -> None:
     assert [flag for flag, _ in mistakes_in(wrong)] == [
         "--model-registry-url", "--deployment-mode", "--model-registry-period", "--max-deletes",
     ]  # fmt: skip
+
+
+def test_the_reasons_are_all_of_them() -> None:
+    """The closed sets that metrics are labelled with are complete."""
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    told = {
+        one.reason for one in kinds if issubclass(one, errors.RegistryError | errors.ClusterError)
+    }
+
+    assert told == set(errors.REASONS)
