@@ -87,12 +87,8 @@ def decode(message: bytes) -> Event:
             return ResponseBody(body.body, body.end_of_stream)
         case "response_headers":
             headers = request.response_headers
-            modes = (
-                _modes(request.protocol_config) if request.HasField("protocol_config") else None
-            )
-            return ResponseHeaders(
-                _fields(headers), headers.end_of_stream, _served(request), modes
-            )
+            modes = _modes(request.protocol_config) if request.HasField("protocol_config") else None
+            return ResponseHeaders(_fields(headers), headers.end_of_stream, _served(request), modes)
         case "request_trailers":
             return RequestTrailers()
         case "response_trailers":
