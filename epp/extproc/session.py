@@ -15,7 +15,9 @@ Envoy 1.40):
 | NONE, STREAMED              | the headers, without having seen the body                       |
 
 A stream that wants nothing of the response is closed with OK, but only after the request's end
-and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.
+and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.  So it
+does with a response that has begun before the close arrives: where a transport cannot send the
+last echo and the close together (`ends_apart`), a FULL_DUPLEX_STREAMED response passes instead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -84,6 +86,7 @@ class Session:
         "_ask_trailers",
         "_chunks",
         "_early_chunks",
+        "_ends_apart",
         "_headers",
         "_max_body_bytes",
         "_modes",
@@ -94,11 +97,14 @@ class Session:
         "state",
     )
 
-    def __init__(self, *, max_body_bytes: int, pass_response: bool) -> None:
+    def __init__(
+        self, *, max_body_bytes: int, pass_response: bool, ends_apart: bool = False
+    ) -> None:
         self.state = State.OPEN
         self.buffered_bytes = 0
         self._max_body_bytes = max_body_bytes
         self._pass_response = pass_response
+        self._ends_apart = ends_apart
         self._modes = FULL_DUPLEX
         self._headers: Mapping[str, bytes] = {}
         self._subset: tuple[str, ...] | None = None
@@ -106,6 +112,11 @@ class Session:
         self._ask_trailers = False
         self._relays = False
         self._early_chunks = 0
+
+    @property
+    def passes_response(self) -> bool:
+        """Whether the response of a routed request comes through this stream."""
+        return self._pass_response
 
     def receive(self, event: Event) -> Ask | tuple[Action, ...]:  # noqa: C901 - the whole table
         """Take one event; return the actions that answer it, or an `Ask`.
@@ -172,6 +183,8 @@ class Session:
         self._headers = event.headers
         self._subset = event.subset
         self._modes = event.modes
+        if self._ends_apart and event.modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+            self._pass_response = True
         if event.end:
             return self._ask(None)
         if _is_upgrade(event.headers):
