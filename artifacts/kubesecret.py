@@ -44,7 +44,8 @@ async def _read_secret(
     inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environment
     try:
         if inside:
-            config.load_incluster_config(client_configuration=configuration)
+            load = config.load_incluster_config
+            load(client_configuration=configuration)  # type: ignore[no-untyped-call]
         else:
             await config.load_kube_config(
                 config_file=kubeconfig, client_configuration=configuration

@@ -139,7 +139,7 @@ async def test_a_secret_from_the_kubernetes_api(api: str, bucket: Bucket, tmp_pa
     version = bucket.put("m.bin", b"x")
 
     connection = await connection_from_secret(
-        "demo", "storage-config", "minio", Connection(), kubeconfig=api
+        "demo", "storage-config", "minio", Connection(), environment={"KUBECONFIG": api}
     )
     await Client(connection).pull(f"{bucket.uri('m.bin')}?versionId={version}", tmp_path / "o")
 
