@@ -8,7 +8,7 @@ characters escaped: a manifest cannot move the cursor.
 """
 
 from console.amounts import format_bytes, format_seconds
-from console.failure import EXIT_USAGE, Mistake, fail, fail_all, warn
+from console.failure import EXIT_USAGE, Mistake, fail, fail_all, tell, warn
 from console.progress import advancing, waiting
 from console.screen import say, stderr, stdout
 from console.tables import Cell, Column, Table, bad, good, plain, show
@@ -31,6 +31,7 @@ __all__ = [
     "show",
     "stderr",
     "stdout",
+    "tell",
     "waiting",
     "warn",
 ]

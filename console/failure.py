@@ -33,8 +33,13 @@ def fail(what: str, where: str = "", fix: str = "", *, status: int = EXIT_USAGE)
 def fail_all(mistakes: Iterable[Mistake], *, status: int = EXIT_USAGE) -> NoReturn:
     """Print every mistake on standard error and end the program, with exit status 2 by default."""
     for mistake in mistakes:
-        _print("error", "bold red", mistake)
+        tell(mistake)
     raise SystemExit(status)
+
+
+def tell(mistake: Mistake) -> None:
+    """Print one mistake on standard error; the program goes on, to find others."""
+    _print("error", "bold red", mistake)
 
 
 def warn(what: str, where: str = "", fix: str = "") -> None:

@@ -1,11 +1,19 @@
 """The two streams of a program, as rich consoles, and text made safe to print on them."""
 
+import sys
+from io import TextIOWrapper
+
 from rich.console import Console
 from rich.text import Text
 
 
 def stdout() -> Console:
-    """Return a console on standard output: for what was asked for."""
+    """Return a console on standard output: for what was asked for.
+
+    A character that the stream's encoding lacks is spelled out, as on standard error, not fatal.
+    """
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     return Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 

@@ -1,7 +1,9 @@
 """What sources tell the store: one object is now so, one is gone, or "this is all there is".
 
-A `Replaced` is the end of a (re)list: objects of that kind and scope which it does not name are
-gone, so a source never has to work out deletions itself.
+A source is whoever speaks: one watch, one folder.  Two sources may hold the same kind; what one of
+them deletes or replaces is only ever its own.  A `Replaced` is the end of a (re)list: objects of
+that kind which it does not name and which its source held are gone, so a source never has to work
+out deletions itself.
 """
 
 from collections.abc import Sequence
@@ -21,14 +23,15 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Upserted:
-    """This object exists and is now so."""
+    """This object exists and is now so, says `source`."""
 
     object: InferenceModel | InferencePool | Backend
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """This object is gone."""
+    """This object is gone, says `source` (of a pool: in whatever API group `source` held it)."""
 
     kind: Kind
     name: ObjectName

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+import msgspec
 
-@dataclass(frozen=True, slots=True, order=True)
-class ObjectName:
-    """A namespaced name, as Kubernetes spells it: `namespace/name`."""
+
+class ObjectName(msgspec.Struct, frozen=True, order=True, gc=False, cache_hash=True):
+    """A namespaced name, as Kubernetes spells it: `namespace/name`.
+
+    A struct, since every look-up makes and hashes one: several times cheaper than a dataclass.
+    """
 
     namespace: str
     name: str
@@ -47,7 +51,8 @@ class InferenceModel:
 
     `targets` is never empty (no targetModels = the name itself, once); `cumulative[i]` is the sum
     of the weights up to and including target i, so that a draw is one bisection.
-    `invalid` says why the object cannot be served although it exists (None = it can).
+    `invalid` says why the object cannot be served although it exists (None = it can), and
+    `invalid_reason` says it in one word, as the object's status condition spells it.
     """
 
     name: ObjectName
@@ -61,6 +66,7 @@ class InferenceModel:
     deprecated_model_name: str | None = None
     invalid: str | None = None
     pool_group: str = ""
+    invalid_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ class RequestError(Exception):
     """A request that gets an answer other than a pick.
 
     `message` is for the client.  `param` names the field of the request at fault, if one is.
+    `model` and `pool` are filled in by the router once the request is known to be about them.
     """
 
     status: ClassVar[int] = 500
@@ -21,6 +22,8 @@ class RequestError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+        self.model = ""
+        self.pool = ""
 
 
 class InvalidJson(RequestError):
@@ -126,3 +129,10 @@ class Overloaded(RequestError):
 
     status = 503
     reason = "overloaded"
+
+
+class NotSynced(RequestError):
+    """The picker has just started, and what it has not heard of may exist all the same."""
+
+    status = 503
+    reason = "not_synced"

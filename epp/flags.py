@@ -80,7 +80,7 @@ def read(
     _read_arguments(table, foreign, args, reading)
     if reading.ignored:
         names = ", ".join(dict.fromkeys(reading.ignored))
-        reading.warnings.insert(0, f"flags of the reference without meaning here, ignored: {names}")
+        reading.warnings.insert(0, f"flags of the Go picker without meaning here, ignored: {names}")
     return reading
 
 

@@ -90,7 +90,7 @@ class Settings:
         kinds.NAMESPACE,
         _POOL,
         "Namespace of the pool and its models.",
-        "$NAMESPACE where it is set, as in the reference.",
+        "$NAMESPACE where it is set.",
         var="NAMESPACE",
     )
     pool_group: str = _setting(
@@ -139,7 +139,7 @@ class Settings:
         kinds.BOOL,
         _TLS,
         "Serve ext_proc over TLS.",
-        "As the reference; without --cert-path the certificate is self-signed.",
+        "Without --cert-path the certificate is self-signed.",
     )
     cert_path: str = _setting(
         "", kinds.PATH, _TLS, "Folder with tls.crt and tls.key; a change is served at once."
@@ -157,7 +157,7 @@ class Settings:
         kinds.choice("auto", "close", "pass"),
         _REQUEST,
         "End the stream after the pick (close), or see the response too (pass).",
-        "auto: close unless something needs the response; a closed stream costs a fiftieth.",
+        "auto: close, unless something needs the response: its chunks would cost a message each.",
     )
     fallbacks: int = _setting(
         0,
@@ -203,8 +203,8 @@ class Settings:
         kinds.at_least(kinds.DURATION, 0.001),
         _SCRAPE,
         "Time between two scrapes of one model server.",
-        "Our own picks are added to the last scrape, so that it ages well; the reference's 50ms"
-        " would spend a core on scraping 200 endpoints.",
+        "Our own picks are added to the last scrape, so that it ages well; the Go picker's"
+        " 50ms would be 4 000 scrapes a second for 200 endpoints.",
         flag="refresh-metrics-interval",
     )
     metrics_staleness_threshold_s: float = _setting(
@@ -212,7 +212,7 @@ class Settings:
         kinds.at_least(kinds.DURATION, 0.001),
         _SCRAPE,
         "Age from which a scrape no longer counts.",
-        "As the reference: ten scrapes missed.",
+        "Ten scrapes missed.",
         flag="metrics-staleness-threshold",
     )
     model_server_metrics_port: int = _setting(
@@ -229,7 +229,7 @@ class Settings:
         kinds.BOOL,
         _SCRAPE,
         "Take any certificate when scraping over https.",
-        "As the reference: pods are addressed by IP, which certificates rarely name.",
+        "Pods are addressed by IP, which their certificates rarely name.",
     )
 
     metrics_endpoint_auth: bool | None = _setting(
@@ -251,7 +251,7 @@ class Settings:
         kinds.DURATION,
         _LIFE,
         "Time for open streams to end after SIGTERM.",
-        "Kubernetes kills after 30 s unless told otherwise.",
+        "A pod's terminationGracePeriodSeconds must be longer.",
         flag="drain-timeout",
     )
     max_connection_age_s: float | None = _setting(
@@ -268,8 +268,7 @@ class Settings:
         kinds.integer(1, 2**31 - 1),
         _LIMIT,
         "Open streams per connection.",
-        "An Envoy worker has one connection and a stream per request in flight; at 10 KB a stream"
-        " this bounds a connection to 160 MB.",
+        "An Envoy worker has one connection, and on it a stream per request in flight.",
     )
     max_connections: int = _setting(
         1024,
@@ -328,8 +327,7 @@ class Settings:
         2,
         kinds.integer(-128, 127),
         _LOG,
-        "Verbosity as the reference counts it: 0, 1 warning; 2, 3 info; 4 and more debug.",
-        "As the reference.",
+        "Verbosity as the Go picker counts it: 0, 1 warning; 2, 3 info; 4 and more debug.",
     )
 
     warnings: tuple[str, ...] = ()

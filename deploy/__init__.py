@@ -1,0 +1,1 @@
+"""Manifests, and what checks them offline."""

@@ -1,0 +1,354 @@
+"""The life of one ext_proc stream, without the stream: one HTTP request, as Envoy tells it.
+
+Feed it events and do what the returned actions say.  When it returns an `Ask`, find out where
+the request goes and say so with `route`, or with `answer` to respond in the upstream's place.
+It never reads a clock, a socket or the datastore.
+
+What Envoy does with a body depends on its mode, and so does when we may answer (measured with
+Envoy 1.40):
+
+| mode                        | the pick is in the answer to …                                  |
+|-----------------------------|-----------------------------------------------------------------|
+| FULL_DUPLEX_STREAMED        | the headers, given once the body is complete                    |
+| BUFFERED, BUFFERED_PARTIAL  | the one body message; the headers must be answered before it     |
+| STREAMED with early_body    | the headers, given once the body is complete                    |
+| NONE, STREAMED              | the headers, without having seen the body                       |
+
+A stream that wants nothing of the response is closed with OK, but only after the request's end
+and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import Enum, auto
+
+from epp.errors import BodyTooLarge, RequestError, UnsupportedBodyMode
+from epp.extproc.events import (
+    FULL_DUPLEX,
+    Action,
+    Answer,
+    AnswerRequestBody,
+    AnswerRequestHeaders,
+    AnswerRequestTrailers,
+    AnswerResponseBody,
+    AnswerResponseHeaders,
+    AnswerResponseTrailers,
+    Ask,
+    BodyMode,
+    Close,
+    Event,
+    RequestBody,
+    RequestChunk,
+    RequestHeaders,
+    RequestTrailers,
+    ResponseBody,
+    ResponseChunk,
+    ResponseHeaders,
+    ResponseTrailers,
+    Route,
+)
+
+CHUNK_BYTES = 62_000
+"""The longest body that one message to Envoy carries; some gateways refuse 64 KiB and more."""
+
+_CONTINUE_HEADERS = AnswerRequestHeaders()
+_CONTINUE_BODY = AnswerRequestBody()
+_CONTINUE_TRAILERS = AnswerRequestTrailers()
+_CLOSE = Close()
+
+
+class ProtocolViolation(Exception):
+    """The peer sent what no Envoy sends in this state; the stream cannot go on."""
+
+
+class State(Enum):
+    """Where a stream is."""
+
+    OPEN = auto()
+    """Nothing has come yet."""
+    BODY = auto()
+    """The request's body is being collected."""
+    ASKED = auto()
+    """A decision is outstanding."""
+    RELAY = auto()
+    """Answered, and the request still has bytes to come that pass unread."""
+    RESPONSE = auto()
+    """The request is complete and answered; the response may come."""
+    DONE = auto()
+    """Nothing more will be said; late frames are swallowed."""
+
+
+class Session:
+    """One HTTP request.  Written only by the stream that owns it."""
+
+    __slots__ = (
+        "_ask_trailers",
+        "_chunks",
+        "_early_chunks",
+        "_headers",
+        "_max_body_bytes",
+        "_modes",
+        "_pass_response",
+        "_relays",
+        "_subset",
+        "buffered_bytes",
+        "state",
+    )
+
+    def __init__(self, *, max_body_bytes: int, pass_response: bool) -> None:
+        self.state = State.OPEN
+        self.buffered_bytes = 0
+        self._max_body_bytes = max_body_bytes
+        self._pass_response = pass_response
+        self._modes = FULL_DUPLEX
+        self._headers: Mapping[str, bytes] = {}
+        self._subset: tuple[str, ...] | None = None
+        self._chunks: list[bytes] = []
+        self._ask_trailers = False
+        self._relays = False
+        self._early_chunks = 0
+
+    def receive(self, event: Event) -> Ask | tuple[Action, ...]:  # noqa: C901 - the whole table
+        """Take one event; return the actions that answer it, or an `Ask`.
+
+        Raises RequestError (tell it with `answer`) and ProtocolViolation.
+        """
+        match self.state, event:
+            case State.OPEN, RequestHeaders():
+                return self._begin(event)
+            case State.BODY, RequestBody(data, end):
+                return self._collect(data, end)
+            case State.BODY, RequestTrailers():
+                self._ask_trailers = True
+                return self._ask_with_body()
+            case State.RELAY, RequestBody(data, end):
+                return self._relay(data, end)
+            case State.RELAY, RequestTrailers():
+                return self._request_ended((_CONTINUE_TRAILERS,))
+            case State.RESPONSE, RequestBody():
+                return ()  # a second end-of-stream: Envoy sends one after some large bodies
+            case State.RESPONSE, RequestTrailers():
+                return (_CONTINUE_TRAILERS,)  # they follow the one body message when BUFFERED
+            case State.DONE, _:
+                return ()  # frames that were in flight when we answered
+            case State.OPEN, RequestBody() | RequestTrailers():
+                self.state = State.DONE
+                raise UnsupportedBodyMode(
+                    "The picker has not been sent the request's headers: set"
+                    " processing_mode.request_header_mode to SEND in Envoy's ext_proc filter."
+                )
+            case _, ResponseHeaders() | ResponseBody() | ResponseTrailers():
+                return self._pass_response_event(event)
+            case _:
+                where = self.state.name
+                self.state = State.DONE
+                raise ProtocolViolation(f"{type(event).__name__} while {where}")
+
+    def route(self, route: Route) -> tuple[Action, ...]:
+        """Answer the pending `Ask`: the request goes there."""
+        assert self.state is State.ASKED
+        mode = self._modes.request
+        if not self._chunks:
+            return self._route_headers(route)
+        if mode is BodyMode.FULL_DUPLEX_STREAMED:
+            return self._route_full_duplex(route)
+        if mode is BodyMode.STREAMED:
+            return self._route_streamed(route)
+        return self._route_buffered(route)
+
+    def answer(self, answer: Answer) -> tuple[Action, ...]:
+        """Respond in the upstream's place, at any time before the request is routed."""
+        self._forget_body()
+        self.state = State.DONE
+        return (answer, _CLOSE)
+
+    def abandon(self) -> None:
+        """The stream is gone: forget what was collected."""
+        self._forget_body()
+        self.state = State.DONE
+
+    # --- the request ----------------------------------------------------------------------
+
+    def _begin(self, event: RequestHeaders) -> Ask | tuple[Action, ...]:
+        self._headers = event.headers
+        self._subset = event.subset
+        self._modes = event.modes
+        if event.end:
+            return self._ask(None)
+        if _is_upgrade(event.headers):
+            self._relays = self._shows_upgrade(event.modes.request)
+            return self._ask(None)
+        match event.modes.request:
+            case BodyMode.FULL_DUPLEX_STREAMED:
+                return self._expect_body(())
+            case BodyMode.BUFFERED | BodyMode.BUFFERED_PARTIAL:
+                return self._expect_body((_CONTINUE_HEADERS,))
+            case BodyMode.STREAMED if event.modes.early_body:
+                return self._expect_body(())
+            case mode:
+                self._relays = mode is not BodyMode.NONE  # the chunks come, once answered
+                return self._ask(None, unseen_mode=mode)
+
+    def _shows_upgrade(self, mode: BodyMode) -> bool:
+        """Tell whether bytes of an upgrade will come that need an answer.
+
+        NONE sends none.  BUFFERED would hold them back for an end that may never come, so there
+        the stream is closed, if it can be, and Envoy lets them pass.
+        """
+        if mode in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL):
+            return self._pass_response
+        return mode is not BodyMode.NONE
+
+    def _expect_body(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        length = self._headers.get("content-length", b"")
+        if length.isdigit() and int(length[:19]) > self._max_body_bytes:
+            raise self._too_large()
+        self.state = State.BODY
+        return actions
+
+    def _collect(self, data: bytes, end: bool) -> Ask | tuple[Action, ...]:
+        self.buffered_bytes += len(data)
+        if self.buffered_bytes > self._max_body_bytes:
+            raise self._too_large()
+        self._chunks.append(data)
+        whole = self._modes.request in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL)
+        if not end and not whole:
+            return ()
+        partial = not end and self._modes.request is BodyMode.BUFFERED_PARTIAL
+        return self._ask_with_body(partial=partial)
+
+    def _ask_with_body(self, *, partial: bool = False) -> Ask:
+        self._early_chunks = len(self._chunks)
+        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = [body]
+        return self._ask(body, partial=partial)
+
+    def _ask(
+        self,
+        body: bytes | None,
+        *,
+        partial: bool = False,
+        unseen_mode: BodyMode | None = None,
+    ) -> Ask:
+        self.state = State.ASKED
+        return Ask(self._headers, body, self._subset, partial, unseen_mode)
+
+    # --- the pick -------------------------------------------------------------------------
+
+    def _route_headers(self, route: Route) -> tuple[Action, ...]:
+        answer = AnswerRequestHeaders(route)
+        if self._relays:
+            self.state = State.RELAY
+            return (answer,)
+        return self._request_ended((answer,))
+
+    def _route_full_duplex(self, route: Route) -> tuple[Action, ...]:
+        body = self._chunks[0] if route.body is None else route.body
+        answer = AnswerRequestHeaders(route)
+        if self._ask_trailers:
+            chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, False))
+            return self._request_ended((answer, *chunks, _CONTINUE_TRAILERS))
+        if len(body) <= CHUNK_BYTES:
+            return self._request_ended((answer, RequestChunk(body, True)))
+        chunks = tuple(RequestChunk(data, end) for data, end in _cut(body, True))
+        return self._request_ended((answer, *chunks))
+
+    def _route_streamed(self, route: Route) -> tuple[Action, ...]:
+        answers: list[Action] = [_CONTINUE_BODY] * self._early_chunks
+        if route.body is not None and answers:  # about as long as the old one: so are the pieces
+            size = -(-len(route.body) // len(answers))
+            starts = [size * number for number in range(len(answers))]
+            answers = [AnswerRequestBody(data=route.body[at : at + size]) for at in starts]
+        if self._ask_trailers:
+            answers.append(_CONTINUE_TRAILERS)
+        return self._request_ended((AnswerRequestHeaders(route), *answers))
+
+    def _route_buffered(self, route: Route) -> tuple[Action, ...]:
+        if self._ask_trailers and not self._early_chunks:
+            self.state = State.DONE
+            raise UnsupportedBodyMode(
+                "A request without a body that ends in trailers cannot be routed in"
+                " BUFFERED mode: set request_body_mode to FULL_DUPLEX_STREAMED."
+            )
+        length: int | None = None
+        if route.body is not None and self._modes.request is BodyMode.BUFFERED:
+            length = len(route.body)
+        return self._request_ended((AnswerRequestBody(route, route.body, length),))
+
+    def _relay(self, data: bytes, end: bool) -> tuple[Action, ...]:
+        if self._modes.request is BodyMode.FULL_DUPLEX_STREAMED:
+            actions: tuple[Action, ...] = tuple(RequestChunk(d, e) for d, e in _cut(data, end))
+        else:
+            actions = (_CONTINUE_BODY,)
+        return self._request_ended(actions) if end else actions
+
+    def _request_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        self._forget_body()
+        if self._pass_response:
+            self.state = State.RESPONSE
+            return actions
+        self.state = State.DONE
+        return (*actions, _CLOSE)
+
+    # --- the response ---------------------------------------------------------------------
+
+    def _pass_response_event(
+        self, event: ResponseHeaders | ResponseBody | ResponseTrailers
+    ) -> tuple[Action, ...]:
+        """Let it pass, whatever the state: a response can overtake the end of its request."""
+        match event:
+            case ResponseHeaders(end=end, modes=modes):
+                self._modes = modes or self._modes
+                last = end or self._modes.response is BodyMode.NONE
+                return self._response_actions((AnswerResponseHeaders(),), last=last)
+            case ResponseBody(data, end):
+                if self._modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+                    chunks = tuple(ResponseChunk(d, e) for d, e in _cut(data, end))
+                    return self._response_actions(chunks, last=end)
+                return self._response_actions((AnswerResponseBody(),), last=end)
+            case ResponseTrailers():  # pragma: no branch - the types of the argument end here
+                return self._response_actions((AnswerResponseTrailers(),), last=True)
+
+    def _response_actions(self, actions: tuple[Action, ...], *, last: bool) -> tuple[Action, ...]:
+        if not last or self.state is State.RELAY:
+            return actions
+        self.abandon()
+        return (*actions, _CLOSE)
+
+    # --- small parts ----------------------------------------------------------------------
+
+    def _too_large(self) -> RequestError:
+        return BodyTooLarge(
+            f"The request's body is larger than {self._max_body_bytes} bytes,"
+            " the limit of this gateway (--max-request-body-bytes)."
+        )
+
+    def _forget_body(self) -> None:
+        self._chunks = []
+        self.buffered_bytes = 0
+
+
+def _cut(data: bytes, end: bool) -> Iterator[tuple[bytes, bool]]:
+    """Yield `data` in pieces of at most CHUNK_BYTES; the last one carries `end`.
+
+    Nothing at all is no piece, unless it carries the end.
+    """
+    if len(data) <= CHUNK_BYTES:
+        if data or end:
+            yield data, end
+        return
+    for start in range(0, len(data), CHUNK_BYTES):
+        stop = start + CHUNK_BYTES
+        yield data[start:stop], end and stop >= len(data)
+
+
+def _is_upgrade(headers: Mapping[str, bytes]) -> bool:
+    """Tell whether what follows these headers is no body: an upgrade as Envoy sees it, or CONNECT.
+
+    Envoy also turns an HTTP/2 extended CONNECT into this HTTP/1 form before its filters run.
+    """
+    if headers.get(":method") == b"CONNECT":
+        return True
+    if "upgrade" not in headers:
+        return False
+    options = headers.get("connection", b"").lower().split(b",")
+    return any(option.strip() == b"upgrade" for option in options)
