@@ -26,7 +26,7 @@ test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
 
 test-s3: setup  ## pins on a real S3 server, large cases too: Ceph's radosgw, or the one S3_ENDPOINT names
-	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile tests/artifacts
+	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile -m 'slow or not slow' tests/artifacts
 
 test-slow: setup  ## half an hour of random faults (CHAOS_S=seconds for less), and other long tests
 	$(BIN)/pytest -m slow

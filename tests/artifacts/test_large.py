@@ -1,4 +1,4 @@
-"""Large cases: 20 000 objects, and a 5 GB object in 150 MB of memory.  `make test-s3` runs them."""
+"""Large cases: 20 000 objects, and a 5 GB object in 150 MB of memory.  `make test-s3` has them."""
 
 import json
 import os
