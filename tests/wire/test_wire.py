@@ -85,9 +85,12 @@ def test_a_name_inside_a_value_is_no_field() -> None:
     ]
     asked = wire.Headers(pb.HeaderMap(headers=headers).SerializeToString())
 
-    assert [
-        asked.get(name) for name in (":protocol", "connection", "upgrade", "x-connection")
-    ] == [None, None, None, b"connection"]
+    assert [asked.get(name) for name in (":protocol", "connection", "upgrade", "x-connection")] == [
+        None,
+        None,
+        None,
+        b"connection",
+    ]
 
 
 @pytest.mark.parametrize(
