@@ -16,8 +16,8 @@ Envoy 1.40):
 
 A stream that wants nothing of the response is closed with OK, but only after the request's end
 and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.  So it
-does with a response that has begun before the close arrives: where a transport cannot send the
-last echo and the close together (`ends_apart`), a FULL_DUPLEX_STREAMED response passes instead.
+does with a FULL_DUPLEX_STREAMED response that has begun before the close arrives: where that can
+happen (a long echo, a transport whose close comes apart), the response passes instead.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +52,9 @@ from epp.extproc.events import (
 
 CHUNK_BYTES = 62_000
 """The longest body that one message to Envoy carries; some gateways refuse 64 KiB and more."""
+
+ONE_PIECE_BYTES = 12 * 1024
+"""The longest body whose echo and the close after it are one TLS record (16 KiB), headers too."""
 
 _CONTINUE_HEADERS = AnswerRequestHeaders()
 _CONTINUE_BODY = AnswerRequestBody()
@@ -204,6 +207,8 @@ class Session:
         """Answer the pending `Ask`: the request goes there."""
         assert self.state is State.ASKED
         mode = self._modes.request
+        if self._can_be_overtaken():
+            self._pass_response = True
         if not self._chunks:
             return self._route_headers(route)
         if mode is BodyMode.FULL_DUPLEX_STREAMED:
@@ -292,6 +297,17 @@ class Session:
         return Ask(self._headers, body, self._subset, partial, unseen_mode)
 
     # --- the pick -------------------------------------------------------------------------
+
+    def _can_be_overtaken(self) -> bool:
+        """Tell whether the response can begin before our close of the stream arrives.
+
+        A model server may answer before it has read the whole request; only what reaches Envoy in
+        one piece leaves no time for that.
+        """
+        if self._modes.response is not BodyMode.FULL_DUPLEX_STREAMED:
+            return False
+        echoes = self._modes.request is BodyMode.FULL_DUPLEX_STREAMED and self._chunks
+        return bool(echoes) and len(self._chunks[0]) > ONE_PIECE_BYTES
 
     def _route_headers(self, route: Route) -> tuple[Action, ...]:
         answer = AnswerRequestHeaders(route)

@@ -687,3 +687,16 @@ def test_a_close_that_could_come_late_is_not_sent_into_a_streamed_response(
 
     assert session.passes_response is passes
     assert (Close() in actions) is not passes
+
+
+@pytest.mark.parametrize(("size", "passes"), [(10, False), (12 * 1024, False), (13_000, True)])
+def test_after_a_long_echo_the_response_passes(size: int, passes: bool) -> None:
+    """A server that answers before it has read it all would lose its answer to our close."""
+    session = Session(max_body_bytes=100_000, pass_response=False)
+    session.receive(RequestHeaders({":path": b"/"}, end=False))
+    session.receive(RequestBody(b"x" * size, True))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes
