@@ -17,7 +17,7 @@ PAGES = {page.name: page for page in pages.every()}
 
 TOLD_BY = {
     "docs/registry.md": "tests/loopback/test_registry_docs.py",
-    "docs/pins.md": "tests/artifacts/test_docs.py",
+    "docs/pins.md": "tests/artifacts/test_walkthrough.py",
 }
 """Pages that are run as a whole, as a story, and the test that does it."""
 
