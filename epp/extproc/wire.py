@@ -154,6 +154,9 @@ def _long(message: bytes, at: int) -> tuple[int, int]:
 
     Longer than that is no size of a message; what is returned then does not fit any.
     """
+    low, high = message[at : at + 2]
+    if high < 0x80:
+        return low & 0x7F | high << 7, at + 2
     number = shift = 0
     for byte in message[at : at + 4]:
         number |= (byte & 0x7F) << shift
