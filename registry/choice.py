@@ -6,7 +6,7 @@ artifact likewise.  Whatever leaves a doubt is a `Condition`, and then nothing c
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from registry.model import Artifact, Condition, Intent, Policy, Serving, Version
 
@@ -133,7 +133,8 @@ def _pinned_uri(uri: str, pins: Mapping[str, str]) -> str:
 
 
 def _path_of(uri: str) -> str:
-    return urlsplit(uri).path.lstrip("/")
+    """Return what comes after `scheme://bucket/`."""
+    return uri.partition("://")[2].partition("/")[2].partition("?")[0]
 
 
 def _number(identifier: str) -> int:

@@ -102,6 +102,13 @@ def test_other_schemes_keep_their_query() -> None:
     assert (found.uri, found.pins) == ("https://x/y?token=1", {})
 
 
+def test_a_uri_that_is_no_url() -> None:
+    """Whatever a registry holds is read, or is a condition."""
+    one = artifact(storage_path=None, uri="s3://[bad/k")
+    found = choose_artifact("2", [one], Policy())
+    assert isinstance(found, Serving)
+
+
 def test_a_key_without_a_path_takes_the_uris() -> None:
     found = choose_artifact("2", [artifact(storage_path=None, uri="s3://b/dir/m.onnx")], Policy())
     assert isinstance(found, Serving)
