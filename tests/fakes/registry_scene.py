@@ -169,7 +169,7 @@ class Scene:
 
     # Time
 
-    async def until(self, true: Callable[[], object], timeout_s: float = 15.0) -> None:
+    async def until(self, true: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Wait until something holds."""
         try:
             async with asyncio.timeout(timeout_s):
