@@ -206,7 +206,7 @@ class Picker:
             self._store,
             self._stack,
             on_change=self._follow,
-            on_known=self._extproc.become_synced,
+            on_known=self._become_synced,
             readiness=self._readiness,
             metrics=self._metrics,
             rng=self._rng,
@@ -216,6 +216,11 @@ class Picker:
         if self._settings.metrics_auth and isinstance(self._source, FromCluster):
             return self._source.may_read_metrics
         return None
+
+    def _become_synced(self) -> None:
+        """Serve from a store that is whole, and let the collector pass over it."""
+        _settle_garbage_collector()
+        self._extproc.become_synced()
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))

@@ -247,22 +247,46 @@ async def test_an_unbroken_place_is_not_listed_again(api: ApiServer, client: Kub
     assert len([change for change in mirror.told if isinstance(change, Seen)]) == 4
 
 
+async def test_a_list_that_breaks_off_leaves_nothing_behind(
+    api: ApiServer, client: KubeClient
+) -> None:
+    """What a first page told, and is deleted before the list is begun anew, is gone at its end."""
+    api.faults.watch_list = WatchList.REFUSED_422
+    api.faults.list_delay_s = 0.1
+    for name in "abcdefgh":
+        api.put(model(name))
+    mirror = Mirror()
+    async with watching(client, mirror) as watch:
+        await mirror.until(dict.fromkeys("abc", "x"))
+        api.remove(model("a"))
+        api.compact()
+        await mirror.until(dict.fromkeys("bcdefgh", "x"))
+        assert watch.counters.lists >= 2
+
+
 async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> None:
     """What a relist repeats is the same object as before, so that the store can see it at once."""
     api.put(model("a"))
     api.put(model("b"))
     mirror = Mirror()
-    async with watching(client, mirror):
-        await mirror.until({"a": "x", "b": "x"})
+    async with watching(client, mirror) as watch:
+        await watch.synced.wait()
         first = next(c for c in mirror.told if isinstance(c, Listed))
         mirror.told.clear()
         await compaction_of(api)
-        await mirror.until({"a": "y", "b": "x"})
+        await until_listed(mirror)
     seen = [c for c in mirror.told if isinstance(c, Seen)]
     again = next(c for c in mirror.told if isinstance(c, Listed))
     name = next(n for n in again.values if n.name == "b")
     assert [change.name.name for change in seen] == ["a"]
     assert again.values[name] is first.values[name]
+
+
+async def until_listed(mirror: Mirror) -> None:
+    async with asyncio.timeout(10):
+        while not any(isinstance(change, Listed) for change in mirror.told):
+            mirror.changed.clear()
+            await mirror.changed.wait()
 
 
 async def compaction_of(api: ApiServer) -> None:

@@ -664,3 +664,26 @@ def test_a_response_may_overtake_its_request() -> None:
 
     assert stream.actions == [AnswerResponseHeaders(), Close()]
     assert stream.session.buffered_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("response_mode", "passes"),
+    [
+        (BodyMode.FULL_DUPLEX_STREAMED, True),
+        (BodyMode.STREAMED, False),
+        (BodyMode.BUFFERED, False),
+        (BodyMode.NONE, False),
+    ],
+)
+def test_a_close_that_could_come_late_is_not_sent_into_a_streamed_response(
+    response_mode: BodyMode, passes: bool
+) -> None:
+    """Envoy would drop what it has sent us of the response before it sees the close."""
+    modes = Modes(BodyMode.FULL_DUPLEX_STREAMED, response_mode)
+    session = Session(max_body_bytes=10, pass_response=False, ends_apart=True)
+    session.receive(RequestHeaders({":path": b"/"}, end=True, modes=modes))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes
