@@ -27,6 +27,8 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 
+from benchmarks.processes import run_measured
+
 MB = 1_000_000
 BUCKET = "bench-artifacts"
 _MOTO = (
@@ -116,15 +118,10 @@ def measure(
     name: str, command: list[str], environment: dict[str, str], size: int, note: str = ""
 ) -> Row:
     """Run a command; return its time, CPU and memory."""
-    began = time.monotonic()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-    _pid, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - began
-    if process.returncode:
-        raise SystemExit(f"{name}: exit {process.returncode}")
-    cpu = usage.ru_utime + usage.ru_stime
-    return Row(name, seconds, size / MB / seconds, cpu, usage.ru_maxrss / 1024, note)
+    usage = run_measured(command, environment)
+    if usage.exit_code:
+        raise SystemExit(f"{name}: exit {usage.exit_code}")
+    return Row(name, usage.seconds, size / MB / usage.seconds, usage.cpu_s, usage.rss_mb, note)
 
 
 def hashing(folder: Path, size: int) -> Row:
