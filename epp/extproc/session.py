@@ -162,7 +162,7 @@ class Session:
                 self._ask_trailers = True
                 return self._ask_with_body()
             case State.RELAY:
-                return self._request_ended((_CONTINUE_TRAILERS,))
+                return self._relay_ended((_CONTINUE_TRAILERS,))
             case State.RESPONSE:
                 return (_CONTINUE_TRAILERS,)  # they follow the one body message when BUFFERED
             case State.DONE:
@@ -354,7 +354,13 @@ class Session:
             actions: tuple[Action, ...] = tuple(RequestChunk(d, e) for d, e in _cut(data, end))
         else:
             actions = (_CONTINUE_BODY,)
-        return self._request_ended(actions) if end else actions
+        return self._relay_ended(actions) if end else actions
+
+    def _relay_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """The response has been on its way all the while: a close now would cut into it."""
+        if self._modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+            self._pass_response = True
+        return self._request_ended(actions)
 
     def _request_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         self._forget_body()
