@@ -49,7 +49,7 @@ async def test_one_group_of_pools_is_enough(
     api.uninstall("inferencepools", group)
     put(api, make(), pod("a", "10.0.0.1"))
     async with following(client, DEFAULT) as found:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await found.source.synced.wait()
         assert endpoints(found.store, "default") == ["10.0.0.1:8000"]
 
@@ -141,7 +141,7 @@ async def test_optional_kinds_never_block(api: ApiServer, client: KubeClient) ->
     for group in (X_K8S, LLMD):
         api.uninstall("inferenceobjectives", group)
     api.faults.fail(403, plural="inferencemodelrewrites")
-    async with following(client, DEFAULT) as found, asyncio.timeout(10):
+    async with following(client, DEFAULT) as found, asyncio.timeout(30):
         await found.source.synced.wait()
 
 

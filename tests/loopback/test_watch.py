@@ -72,7 +72,7 @@ class Mirror:
     async def until(self, expected: dict[str, str]) -> None:
         """Wait until this is what is known."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while self.now != expected:
                     self.changed.clear()
                     await self.changed.wait()
@@ -123,7 +123,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
     mirror = Mirror()
     async with watching(client, mirror) as watch:
         await mirror.until(dict.fromkeys("abcdefgh", "x"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await watch.synced.wait()
         api.put(model("a", "y"))
         api.put(model("z"))
@@ -136,7 +136,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
 async def test_nothing_there_is_an_answer(api: ApiServer, client: KubeClient) -> None:
     """An empty list syncs."""
     mirror = Mirror()
-    async with watching(client, mirror) as watch, asyncio.timeout(10):
+    async with watching(client, mirror) as watch, asyncio.timeout(30):
         await watch.synced.wait()
     assert watch.state is State.SYNCED
 
@@ -319,7 +319,7 @@ async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> N
 
 
 async def until_listed(mirror: Mirror) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not any(isinstance(change, Listed) for change in mirror.told):
             mirror.changed.clear()
             await mirror.changed.wait()
@@ -379,6 +379,8 @@ async def test_a_missing_kind_is_waited_for(
         api.storage.serve(resource)
         api.put(model("a"))
         await mirror.until({"a": "x"})
+        async with asyncio.timeout(30):
+            await watch.synced.wait()
     assert [*states, watch.state] == [State.MISSING, State.SYNCED]
     assert len([r for r in caplog.records if "install its CRD" in r.message]) == 1
 
