@@ -76,7 +76,7 @@ class Chaos:
 
     def _write(self, obj: Json) -> None:
         rng = self.rng
-        if rng.random() < 0.03:
+        if rng.random() < 0.003:
             obj["metadata"]["annotations"] = {"large": "x" * 3_000_000}
         if rng.random() < 0.8:
             self.api.put(obj)

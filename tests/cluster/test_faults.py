@@ -59,10 +59,9 @@ async def test_no_group_of_pools_blocks_and_is_said(api: ApiServer, client: Kube
     for group in (K8S, X_K8S):
         api.uninstall("inferencepools", group)
     async with following(client, DEFAULT) as found:
-        await asyncio.sleep(0.5)
+        named = f"inferencepools.{K8S}/v1; install its CRD"
+        await until(lambda: named in " ".join(found.source.waiting_for()), True)
         assert not found.source.synced.is_set()
-        said = " ".join(found.source.waiting_for())
-        assert f"inferencepools.{K8S}/v1; install its CRD" in said
 
 
 async def test_v1_wins_over_v1alpha2(api: ApiServer, client: KubeClient) -> None:

@@ -275,7 +275,10 @@ async def test_bookmarks_move_our_place(api: ApiServer, client: KubeClient) -> N
         await watch.synced.wait()
         for number in range(5):
             api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}})
-        await asyncio.sleep(0.4)
+        told = watch.counters.events
+        async with asyncio.timeout(30):
+            while watch.counters.events < told + 2:
+                await asyncio.sleep(0.01)
         api.compact()
         api.cut_watches()
         api.put(model("a"))
@@ -365,6 +368,12 @@ async def test_a_large_object_and_a_bad_one(api: ApiServer, client: KubeClient) 
         await mirror.until({"a": "x", "b": "UnsupportedPoolRef"})
 
 
+async def until_state(watch: Reflector[Value], state: State) -> None:
+    async with asyncio.timeout(30):
+        while watch.state is not state:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_missing_kind_is_waited_for(
     api: ApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -374,14 +383,11 @@ async def test_a_missing_kind_is_waited_for(
     api.uninstall("inferencemodels", "inference.networking.x-k8s.io")
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        states = [watch.state]
+        await until_state(watch, State.MISSING)
         api.storage.serve(resource)
         api.put(model("a"))
         await mirror.until({"a": "x"})
-        async with asyncio.timeout(30):
-            await watch.synced.wait()
-    assert [*states, watch.state] == [State.MISSING, State.SYNCED]
+        await until_state(watch, State.SYNCED)
     assert len([r for r in caplog.records if "install its CRD" in r.message]) == 1
 
 
@@ -408,8 +414,7 @@ async def test_a_missing_permission_is_named(
     api.access.users[api.token] = User("someone", rules=())
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        assert watch.state is State.FORBIDDEN
+        await until_state(watch, State.FORBIDDEN)
         api.access.users[api.token] = User("someone")
         await mirror.until({"a": "x"})
     told = [r.message for r in caplog.records if 'resources: ["inferencemodels"]' in r.message]
