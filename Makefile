@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
 
-.PHONY: setup demo demo-registry test test-slow test-cluster check format bench proto lock clean
+.PHONY: setup demo demo-registry test test-slow test-s3 test-cluster check format bench proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -25,6 +25,9 @@ demo-registry: setup  ## the registry reconciler's story: deploy, roll, undeploy
 test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
 
+test-s3: setup  ## pins on a real S3 server, large cases too: Ceph's radosgw, or the one S3_ENDPOINT names
+	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile -m 'slow or not slow' tests/artifacts
+
 test-slow: setup  ## half an hour of random faults (CHAOS_S=seconds for less), and other long tests
 	$(BIN)/pytest -m slow
 
@@ -38,6 +41,7 @@ check: setup  ## what must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m epp.docs --check
 	$(BIN)/python -m deploy.check
 
 format: setup
