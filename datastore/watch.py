@@ -245,7 +245,7 @@ class Reflector(Generic[T]):
         deadline = _now() + self._pace.watch_list_s
         async with aclosing(self._lines(initial=initial)) as chunks:
             while True:
-                lines = await _next(chunks, deadline if found is not None else None)
+                lines = await self._next(chunks, deadline if found is not None else None)
                 if lines is None:
                     return
                 self._heard()
@@ -275,6 +275,17 @@ class Reflector(Generic[T]):
             query=query,
             idle_s=pace.idle_s,
         )
+
+    async def _next(
+        self, chunks: AsyncGenerator[list[bytes], None], deadline: float | None
+    ) -> list[bytes] | None:
+        """Return the next lines, None at the end; Invalid if a list does not end in time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await anext(chunks, None)
+        except TimeoutError as error:
+            text = f"watch {self.subject}: the server did not say where the list ends"
+            raise Invalid(f"{text} (sendInitialEvents)") from error
 
     async def _slices(
         self, changes: Iterator[Change[T] | None]
@@ -426,17 +437,6 @@ class Reflector(Generic[T]):
         if state is not self.state:
             self.state = state
             self._on_state()
-
-
-async def _next(
-    chunks: AsyncGenerator[list[bytes], None], deadline: float | None
-) -> list[bytes] | None:
-    """Return the next lines, None at the end; Invalid if a list does not end in time."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(chunks, None)
-    except TimeoutError as error:
-        raise Invalid("the watch did not say where its list ends (sendInitialEvents)") from error
 
 
 def _now() -> float:

@@ -62,7 +62,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self.requests = Gauge(
+        self.requests = Counter(
             "epp_registry_requests",
             "Requests sent to the model registry since the start",
             registry=self.registry,

@@ -33,7 +33,7 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host or None, port).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()
