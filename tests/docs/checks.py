@@ -35,7 +35,7 @@ KUBECTL_FLAGS = {
     "-n": True, "--namespace": True, "-f": True, "-k": True, "-o": True, "-l": True, "-c": True,
     "-p": True, "-w": False, "-A": False, "--type": True, "--timeout": True, "--replicas": True,
     "--server-side": False, "--ignore-not-found": False, "--all": False, "--for": True,
-    "--sort-by": True, "--field-selector": True, "--cert": True, "--key": True,
+    "--sort-by": True, "--clusterrole": True, "--serviceaccount": True, "--field-selector": True, "--cert": True, "--key": True,
 }  # fmt: skip
 KINDS = {
     "infmodel", "inferencemodels", "inferencepool", "inferencepools", "pods", "events", "lease",
@@ -102,7 +102,9 @@ def _registry(words: Words, sketch: bool) -> Found:
     yield from _typer(registry.cli.app, words, sketch)
 
 
-def _flags(words: Words, known: dict[str, bool]) -> tuple[dict[str, list[str]], list[str], list[str]]:
+def _flags(
+    words: Words, known: dict[str, bool]
+) -> tuple[dict[str, list[str]], list[str], list[str]]:
     """Return the flags with their values, the other words, and the flags that are not known."""
     flags: dict[str, list[str]] = {}
     others: list[str] = []
@@ -115,7 +117,9 @@ def _flags(words: Words, known: dict[str, bool]) -> tuple[dict[str, list[str]], 
         elif name not in known:
             unknown.append(name)
         else:
-            flags.setdefault(name, []).append(value if equals or not known[name] else next(rest, ""))
+            flags.setdefault(name, []).append(
+                value if equals or not known[name] else next(rest, "")
+            )
     return flags, others, unknown
 
 
@@ -140,6 +144,8 @@ def _kubectl(words: Words, sketch: bool) -> Found:
 
 
 def _kustomization(path: str) -> Found:
+    if not path.startswith("deploy"):
+        return  # the reader's own, which the page shows
     if not (ROOT / path / "kustomization.yaml").exists():
         yield f"there is no kustomization in {path}"
     elif not render(ROOT / path):

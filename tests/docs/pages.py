@@ -6,7 +6,9 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_FENCE = re.compile(r"^(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=mark)$", re.S | re.M)
+_FENCE = re.compile(
+    r"^(?P<mark>```+)(?P<language>[\w-]*)[^\n]*\n(?P<text>.*?)^(?P=mark)$", re.S | re.M
+)
 _LINK = re.compile(r"\[[^\]\[]*\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"`(?P<code>[^`\n]+)`")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *$", re.M)

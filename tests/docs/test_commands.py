@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from epp.demo.envoyprocess import envoy_path
+from epp.envoyconfig.options import eds_file_name
 from tests.docs import checks, pages, shell
 from tests.docs.pages import Page
 from tests.docs.shell import Command
@@ -17,7 +18,7 @@ PAGES = {page.name: page for page in pages.every()}
 
 TOLD_BY = {
     "docs/registry.md": "tests/loopback/test_registry_docs.py",
-    "docs/pins.md": "tests/artifacts/test_docs.py",
+    "docs/pins.md": "tests/artifacts/test_walkthrough.py",
 }
 """Pages that are run as a whole, as a story, and the test that does it."""
 
@@ -53,7 +54,15 @@ def test_every_flag_in_running_text_is_known(name: str) -> None:
 
 
 def _is_a_flag(flag: str) -> bool:
-    sources = ("epp", "registry", "artifacts", "tests/conftest.py", "Makefile", "deploy", "benchmarks")
+    sources = (
+        "epp",
+        "registry",
+        "artifacts",
+        "tests/conftest.py",
+        "Makefile",
+        "deploy",
+        "benchmarks",
+    )
     name = flag.removeprefix("--").removeprefix("no-")
     for source in sources:
         path = pages.ROOT / source
@@ -98,7 +107,9 @@ def test_a_wrong_command_is_found(line: str) -> None:
 
 
 def test_blocks_are_taken_apart_as_a_shell_does() -> None:
-    page = Page("p", "```sh\na 'x\ny' | b > out  # why\nX=1 c \\\n -d && e\ncat > f <<'E'\nno\nE\n```\n")
+    page = Page(
+        "p", "```sh\na 'x\ny' | b > out  # why\nX=1 c \\\n -d && e\ncat > f <<'E'\nno\nE\n```\n"
+    )
     assert [(c.words, c.into) for c in shell.commands_of(page)] == [
         (("a", "x\ny"), ""),
         (("b",), "out"),
@@ -148,10 +159,22 @@ async def test_commands_that_need_no_cluster_are_run(name: str, tmp_path: Path) 
         if command.into:
             (tmp_path / command.into).write_bytes(out)
         if command.words[1] == "envoy-config":
-            (tmp_path / "said.yaml").write_bytes(out)
-            mode = ("--mode", "validate", "--disable-hot-restart", "-c", "said.yaml")
-            status, out, err = await run((str(envoy_path()), *mode), tmp_path)
-            assert status == 0, f"{command}\n{out.decode()}{err}"
+            said = await what_envoy_says(command, tmp_path)
+            assert said == "", f"{command}\n{said}"
+
+
+async def what_envoy_says(command: Command, folder: Path) -> str:
+    """Return what Envoy has against the configuration that a command made, "" if nothing."""
+    values = dict(zip(command.words, command.words[1:], strict=False))
+    if eds_dir := values.get("--eds-dir"):
+        (folder / eds_dir).mkdir()
+        for flag, pool in zip(command.words, command.words[1:], strict=False):
+            if flag == "--pool":  # the picker has started before, and written its files
+                (folder / eds_dir / eds_file_name(pool)).write_text("{}")
+    made = command.into or values["--output"]
+    mode = ("--mode", "validate", "--disable-hot-restart", "-c", made)
+    status, out, err = await run((str(envoy_path()), *mode), folder)
+    return "" if status == 0 else out.decode() + err
 
 
 async def run(words: tuple[str, ...], folder: Path) -> tuple[int, bytes, str]:
