@@ -31,6 +31,9 @@ check: setup  ## what must hold before a commit
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
+	$(BIN)/python -m epp.docs --check
+	$(BIN)/python -m deploy.check
+	$(BIN)/mkdocs -q build --strict
 
 format: setup
 	$(BIN)/ruff format .

@@ -147,7 +147,7 @@ QUICK = [
 
 @pytest.mark.parametrize("name", QUICK)
 async def test_commands_that_need_no_cluster_are_run(name: str, tmp_path: Path) -> None:
-    """In the page's order, beside the files that the page says to write; Envoy takes what it gets."""
+    """In the page's order, beside the files that the page shows; Envoy takes what it gets."""
     for block in PAGES[name].blocks:
         if block.file:
             file = tmp_path / block.file

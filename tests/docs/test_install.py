@@ -1,4 +1,4 @@
-"""What `pip install` gives: three programs, their data, and clear words where an extra is missing."""
+"""What `pip install` gives: three programs, their data, clear words where an extra is missing."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ print("\\n".join(failed))
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """An installation of the project alone, in a folder of its own; `wheel` is what it came from."""
+    """The project alone, installed in a folder of its own; `wheel` is what it came from."""
 
     folder: Path
     wheel: Path
