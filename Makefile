@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
 
-.PHONY: setup demo demo-registry test check format bench proto lock clean
+.PHONY: setup demo demo-registry test test-slow test-s3 test-cluster check format bench proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -24,6 +24,16 @@ demo-registry: setup  ## the registry reconciler's story: deploy, roll, undeploy
 
 test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
+
+test-s3: setup  ## pins on a real S3 server, large cases too: Ceph's radosgw, or the one S3_ENDPOINT names
+	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile -m 'slow or not slow' tests/artifacts
+
+test-slow: setup  ## half an hour of random faults (CHAOS_S=seconds for less), and other long tests
+	$(BIN)/pytest -m slow
+
+test-cluster: setup  ## tests/cluster against a real API server: make test-cluster KUBECONFIG=... (the CRDs must be installed)
+	$(if $(KUBECONFIG),,$(error give the cluster: make test-cluster KUBECONFIG=path))
+	$(BIN)/pytest tests/cluster --kubeconfig=$(KUBECONFIG)
 
 check: setup  ## what must hold before a commit
 	$(BIN)/ruff format --check .

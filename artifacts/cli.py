@@ -63,7 +63,9 @@ CacheFolder = Annotated[
 ]
 Flush = Annotated[
     bool,
-    typer.Option("--flush/--no-flush", help="Have every byte on the disk before the switch"),
+    typer.Option(
+        "--flush", help="Have every byte on the disk before the switch: outlast a power cut"
+    ),
 ]
 NO_SETTINGS = Settings()
 
@@ -92,7 +94,7 @@ def _pull(
     folder: Annotated[Path, typer.Argument(help="The folder to fill", show_default=False)],
     cache: CacheFolder = None,
     allow_floating: Floating = False,
-    flush: Flush = True,
+    flush: Flush = False,
     settings: Settings = NO_SETTINGS,
 ) -> None:
     """Make a folder hold exactly the bytes that a pin or a lock names.
@@ -152,7 +154,7 @@ def _init(
     pairs: Annotated[list[str], typer.Argument(metavar="SRC_URI DEST_PATH...", show_default=False)],
     cache: CacheFolder = None,
     allow_floating: Floating = False,
-    flush: Flush = True,
+    flush: Flush = False,
     delegate: Annotated[
         str | None,
         typer.Option(

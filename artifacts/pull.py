@@ -36,9 +36,10 @@ class PullOptions:
     cache: Path | None = None
     """A folder of verified files that many models share."""
     backoff: Backoff = field(default_factory=Backoff)
-    flush: bool = True
-    """Whether the disk must hold every byte before the switch, so that a power cut cannot leave a
-    model in place whose bytes were never written."""
+    flush: bool = False
+    """Whether the disk must hold every byte before the switch.  Without it a power cut can leave
+    files that were never written, which the next pull or `verify` finds and replaces; with it the
+    pull takes as long as the disk does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from artifacts.store import RangeIgnored, Version
 _CHUNK_BYTES = 1 << 20
 _CONNECT_S = 10
 _READ_S = 60  # a store that says nothing for this long has stalled
+_BROKEN = (aiohttp.ClientError, TimeoutError, ConnectionError)
 
 
 class S3Store:
@@ -280,6 +281,8 @@ def _translate(error: Exception, question: Question) -> ArtifactError:
     """Return our error for the library's; a bug is raised again as it is."""
     from botocore import exceptions as theirs
 
+    broken = (theirs.HTTPClientError, theirs.ConnectionError, theirs.ResponseStreamingError)
+    anonymous = (theirs.NoCredentialsError, theirs.PartialCredentialsError)
     match error:
         case ArtifactError():
             return error
@@ -291,21 +294,18 @@ def _translate(error: Exception, question: Question) -> ArtifactError:
                 where=question.where,
                 fix="Name its CA (AWS_CA_BUNDLE, or certificate in the storage-config secret)",
             )
-        case theirs.NoCredentialsError() | theirs.PartialCredentialsError():
+        case _ if isinstance(error, anonymous):
             return NotAllowed(
                 "no credentials were found",
                 where=question.where,
                 fix="Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or name a secret",
             )
-        case (
-            theirs.HTTPClientError()
-            | theirs.ConnectionError()
-            | theirs.ResponseStreamingError()
-            | theirs.IncompleteReadError()
-        ):
-            return _broken(error, question)
-        case aiohttp.ClientError() | TimeoutError() | ConnectionError():
-            return _broken(error, question)
+        case _ if isinstance(error, (*broken, *_BROKEN)):
+            return TryAgain(
+                f"the connection to the store failed: {_reason(error)}",
+                where=question.where,
+                fix="Check endpoint and network, then run the same command again: it resumes",
+            )
         case RecursionError():  # how the library ends when a redirect leads to itself
             return UsageError(
                 "the endpoint redirects in a circle",
@@ -316,14 +316,6 @@ def _translate(error: Exception, question: Question) -> ArtifactError:
             return UsageError(f"the S3 client refuses: {error}", where=question.where)
         case _:
             raise error
-
-
-def _broken(error: Exception, question: Question) -> TryAgain:
-    return TryAgain(
-        f"the connection to the store failed: {_reason(error)}",
-        where=question.where,
-        fix="Check endpoint and network, then run the same command again: it resumes",
-    )
 
 
 def _reason(error: BaseException) -> str:

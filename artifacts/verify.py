@@ -1,6 +1,7 @@
 """Verify: does a folder hold exactly the bytes of a manifest?  More is as wrong as less."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from artifacts.disk import disk_errors
@@ -9,6 +10,8 @@ from artifacts.landing import hash_file
 from artifacts.local import walk_files
 from artifacts.manifest import Entry, Manifest, load_lock
 from artifacts.paths import RECORD_NAME
+
+_THREADS = 4  # hashing holds no lock of the interpreter's, and reading waits for the disk
 
 
 def read_record(folder: Path) -> Manifest:
@@ -42,14 +45,18 @@ def find_faults(
     """Return what is wrong with a folder, a line for each path; empty when it is the manifest's."""
     with disk_errors(folder):
         found = {path: status.st_size for path, status in walk_files(folder)}
-        faults = []
-        for entry in manifest.entries:
-            path = manifest.path(entry)
-            fault = _fault(folder, path, entry, found.pop(path, None))
-            if fault:
-                faults.append(f"{path}: {fault}")
+    paths = [manifest.path(entry) for entry in manifest.entries]
+    faults = [f"{path}: not part of the artifact" for path in found.keys() - set(paths)]
+
+    def check(path: str, entry: Entry) -> str:
+        fault = _fault(folder, path, entry, found.get(path))
+        return f"{path}: {fault}" if fault else ""
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="verify") as pool:
+        checks = pool.map(check, paths, manifest.entries)
+        for entry, fault in zip(manifest.entries, checks, strict=True):
+            faults += [fault] if fault else []
             advance(entry.size)
-    faults += [f"{path}: not part of the artifact" for path in found]
     return tuple(sorted(faults))
 
 

@@ -16,6 +16,7 @@ from benchmarks.report import Row
 PARTS: dict[str, str] = {
     "pipeline": "Our own code per request, without sockets",
     "body": "A body's growth, without sockets",
+    "transport": "The http2 transport, without sockets",
     "streams": "ext_proc streams on one core, under h2load",
 }
 """Name of benchmarks/bench_NAME.py, and the title of its table."""
@@ -42,5 +43,7 @@ def main(names: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*PARTS, []], metavar="NAME", help="|".join(PARTS))
+    parser.add_argument(
+        "names", nargs="*", choices=[*PARTS, []], metavar="NAME", help="|".join(PARTS)
+    )
     sys.exit(main(parser.parse_args().names))

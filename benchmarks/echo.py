@@ -45,7 +45,7 @@ async def _serve_grpc() -> None:
     await server.wait_for_termination()
 
 
-class _Http2Echo(asyncio.Protocol):
+class Http2Echo(asyncio.Protocol):
     """One connection: no limits, no timeouts, no metrics, nothing looked up."""
 
     def __init__(self, endpoint: str) -> None:
@@ -102,7 +102,7 @@ class _Http2Echo(asyncio.Protocol):
 
 async def _serve_http2(endpoint: str) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Http2Echo(endpoint), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: Http2Echo(endpoint), "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -40,9 +40,19 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
-    """These are all the objects that there are."""
+    """The list is complete: `items` are all the objects that there are.
 
-    values: Mapping[ObjectName, T]
+    Each of them that is news has been told before this, and `gone` are those that were told once
+    and are no more: a sink that keeps what it is told needs only those.
+    """
+
+    items: Mapping[ObjectName, Item[T]]
+    gone: Sequence[ObjectName] = ()
+
+    @property
+    def values(self) -> dict[ObjectName, T]:
+        """The values of all objects that count for something."""
+        return {name: item.value for name, item in self.items.items() if item.value is not None}
 
 
 Change = Seen[T] | Lost | Listed[T]

@@ -75,6 +75,7 @@ class ClusterSource:
         self._rng = rng
         self._on_change = on_change
         self._both_groups_said = False
+        self._turn = asyncio.Lock()
         self._required = {ns: self._for_store(ns) for ns in self.namespaces}
         self._optional = [w for ns in self.namespaces for w in self._for_policies(ns)]
 
@@ -127,6 +128,7 @@ class ClusterSource:
             pace=self._pace,
             rng=self._rng,
             on_state=self._reconsider,
+            turn=self._turn,
         )
 
     def _for_policies(self, namespace: str) -> Iterator[Reflector[Policy]]:
@@ -141,6 +143,7 @@ class ClusterSource:
                 rng=self._rng,
                 on_state=self._compare_groups,
                 is_optional=True,
+                turn=self._turn,
             )
 
     def _apply(self, resource: m.Resource, source: str, told: Sequence[Change[Value]]) -> None:

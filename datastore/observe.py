@@ -12,7 +12,7 @@ import msgspec
 from datastore import manifests as m
 from datastore.changes import Change, Decode, Item, Listed, Lost, Seen
 from datastore.decode import Value, decode_json
-from datastore.events import Deleted, Event, Kind, Replaced, Upserted
+from datastore.events import Deleted, Event, Kind, Upserted
 from datastore.inference import INVALID_WEIGHTS, UNSUPPORTED_POOL_REF
 from datastore.model import InferenceModel, InferencePool, ObjectName, TargetModel
 from datastore.problems import BadManifest
@@ -99,8 +99,11 @@ def events(changes: Sequence[Change[Value]], kind: Kind, source: str) -> Iterato
                 yield Upserted(value, source)
             case Lost(name=name):
                 yield Deleted(kind, name, source)
-            case Listed(values=values):
-                yield Replaced(kind, tuple(values.values()), source)
+            case Listed(gone=gone):
+                # The rest of a `Replaced` is in the store already; naming it all again would be
+                # one long block.
+                for name in gone:
+                    yield Deleted(kind, name, source)
 
 
 def narrowed(decode: Decode[Value], keeps: Callable[[ObjectName], bool]) -> Decode[Value]:

@@ -171,8 +171,9 @@ class Policies:
                     holdings.set(value, source)
                 case Lost(name=name):
                     holdings.remove(name, source)
-                case Listed(values=values):
-                    holdings.replace(values.values(), source)
+                case Listed(gone=gone):
+                    for name in gone:
+                        holdings.remove(name, source)
 
 
 def _rank(policy: Policy) -> int:

@@ -37,15 +37,15 @@ class Pace:
     """...to here, so that thousands of them do not come back at once."""
     idle_s: float = 150.0
     """Silence for this long ends a watch; API servers send a bookmark about every minute."""
-    page_limit: int = 500
-    """Objects in one page of a list."""
+    page_limit: int = 250
+    """Objects in one page of a list; a page is read whole."""
     watch_list: bool = True
     """Ask for the list as the beginning of the watch (`sendInitialEvents`), where servers can."""
     watch_list_s: float = 60.0
     """How long that may take before we list the old way."""
     missing_grace_s: float = 60.0
     """A kind that the server has not known for this long has no objects any more."""
-    slice_s: float = 0.002
+    slice_s: float = 0.0005
     """How long objects are decoded and applied before everybody else has a turn."""
 
 

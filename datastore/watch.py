@@ -105,7 +105,7 @@ class Reflector(Generic[T]):
     """Keeps a sink told of what an API server has of one kind.
 
     `synced` is set after the first complete list, and stays set.  `state` says what is known now;
-    `on_state` is called when it changes.
+    `on_state` is called when it changes.  Of the watches that share a `turn` one works at a time.
     """
 
     def __init__(
@@ -119,6 +119,7 @@ class Reflector(Generic[T]):
         rng: Random,
         on_state: Callable[[], None] = lambda: None,
         is_optional: bool = False,
+        turn: asyncio.Lock | None = None,
     ) -> None:
         self.subject = subject
         self.state = State.PENDING
@@ -132,6 +133,7 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._on_state = on_state
         self._is_optional = is_optional
+        self._turn = turn or asyncio.Lock()
         self._progress = Progress(watch_list=pace.watch_list)
         self._known: dict[ObjectName, Item[T]] = {}
         self._buried: dict[ObjectName, str] = {}
@@ -153,7 +155,6 @@ class Reflector(Generic[T]):
             async for batch in batches:
                 if batch:
                     self._sink(batch)
-                await asyncio.sleep(0)
 
     async def _forever(self) -> AsyncGenerator[Sequence[Change[T]], None]:
         """Connections, one after the other, with pauses."""
@@ -200,8 +201,9 @@ class Reflector(Generic[T]):
         """The kind is gone, and its objects with it."""
         log.warning("%s: the kind is no longer there, nor are its objects", self.subject)
         self._progress = replace(self._progress, version="")
+        gone = tuple(self._known)
         self._known, self._buried = {}, {}
-        return [Listed({})]
+        return [Listed({}, gone)]
 
     async def _session(self) -> AsyncGenerator[Sequence[Change[T]], None]:
         """One connection's life: list if our place is lost, then watch."""
@@ -230,8 +232,10 @@ class Reflector(Generic[T]):
             async for page in pages:
                 self._heard()
                 version = page.version or version
-                for batch in self._slices(self._listed(raw, found) for raw in page.items):
-                    yield batch
+                slices = self._slices(self._listed(raw, found) for raw in page.items)
+                async with aclosing(slices):
+                    async for batch in slices:
+                        yield batch
         yield self._swap(found, version)
 
     async def _watch(self, *, initial: bool) -> AsyncGenerator[Sequence[Change[T]], None]:
@@ -241,7 +245,7 @@ class Reflector(Generic[T]):
         deadline = _now() + self._pace.watch_list_s
         async with aclosing(self._lines(initial=initial)) as chunks:
             while True:
-                lines = await _next(chunks, deadline if found is not None else None)
+                lines = await self._next(chunks, deadline if found is not None else None)
                 if lines is None:
                     return
                 self._heard()
@@ -249,8 +253,9 @@ class Reflector(Generic[T]):
                     self.error = None
                     self._set_state(State.SYNCED)
                 slices = self._slices(self._event(line, found) for line in lines)
-                for batch in slices:
-                    yield batch
+                async with aclosing(slices):
+                    async for batch in slices:
+                        yield batch
                 if self._progress.version:
                     found = None
 
@@ -271,22 +276,45 @@ class Reflector(Generic[T]):
             idle_s=pace.idle_s,
         )
 
-    def _slices(self, changes: Iterator[Change[T] | None]) -> Iterator[Sequence[Change[T]]]:
-        """Cut changes into batches, none of which took much longer than a slice."""
-        batch: list[Change[T]] = []
-        deadline = _now() + self._pace.slice_s
+    async def _next(
+        self, chunks: AsyncGenerator[list[bytes], None], deadline: float | None
+    ) -> list[bytes] | None:
+        """Return the next lines, None at the end; Invalid if a list does not end in time."""
         try:
-            for change in changes:
-                if change is not None:
-                    batch.append(change)
-                if _now() >= deadline:
+            async with asyncio.timeout_at(deadline):
+                return await anext(chunks, None)
+        except TimeoutError as error:
+            text = f"watch {self.subject}: the server did not say where the list ends"
+            raise Invalid(f"{text} (sendInitialEvents)") from error
+
+    async def _slices(
+        self, changes: Iterator[Change[T] | None]
+    ) -> AsyncGenerator[Sequence[Change[T]], None]:
+        """Cut changes into batches, none of which takes much longer than a slice to read.
+
+        The turn is held while a batch is read and applied, and given up after everybody else has
+        run: of all watches that share it, one works in each round of the loop.
+        """
+        more = True
+        while more:
+            async with self._turn:
+                batch: list[Change[T]] = []
+                try:
+                    more = self._slice(changes, batch)
+                finally:
+                    # What came before a refusal has happened.
                     yield batch
-                    batch = []
-                    deadline = _now() + self._pace.slice_s
-        except KubeError:
-            yield batch  # what came before the refusal has happened
-            raise
-        yield batch
+                await asyncio.sleep(0)
+
+    def _slice(self, changes: Iterator[Change[T] | None], batch: list[Change[T]]) -> bool:
+        """Read changes into a batch for as long as a slice lasts; tell whether more may come."""
+        deadline = _now() + self._pace.slice_s
+        for change in changes:
+            if change is not None:
+                batch.append(change)
+            if _now() >= deadline:
+                return True
+        return False
 
     def _event(self, line: bytes, found: dict[ObjectName, Item[T]] | None) -> Change[T] | None:
         """Take one line of a watch."""
@@ -335,7 +363,7 @@ class Reflector(Generic[T]):
         if known is not None and known.version == item.version:
             found[item.name] = known
             return None
-        found[item.name] = item
+        found[item.name] = self._known[item.name] = item
         return Lost(item.name) if item.value is None else Seen(item.name, item.value)
 
     def _changed(self, raw: msgspec.Raw) -> Change[T] | None:
@@ -389,13 +417,14 @@ class Reflector(Generic[T]):
         """The list is complete: it is what is known from now on."""
         if not version:
             raise Unavailable(f"list {self.subject}: the list has no resourceVersion")
+        gone = [name for name in self._known if name not in found]
         self._known, self._buried = found, {}
         self._progress = replace(self._progress, version=version, missing_since=None)
         self.error = None
         self._heard_at = _now()
         self.synced.set()
         self._set_state(State.SYNCED)
-        return [Listed({n: i.value for n, i in found.items() if i.value is not None})]
+        return [Listed(found, gone)]
 
     def _heard(self) -> None:
         now = _now()
@@ -408,17 +437,6 @@ class Reflector(Generic[T]):
         if state is not self.state:
             self.state = state
             self._on_state()
-
-
-async def _next(
-    chunks: AsyncGenerator[list[bytes], None], deadline: float | None
-) -> list[bytes] | None:
-    """Return the next lines, None at the end; Invalid if a list does not end in time."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(chunks, None)
-    except TimeoutError as error:
-        raise Invalid("the watch did not say where its list ends (sendInitialEvents)") from error
 
 
 def _now() -> float:

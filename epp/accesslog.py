@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from epp.linewriter import LineWriter
+from epp.linewriter import LineWriter, printable
 from epp.outcome import Outcome
 
 MAX_LINES = 65_536
@@ -94,7 +94,7 @@ class AccessLog:
         at_s, outcome = stamped
         said = line(outcome, at_s)
         try:
-            return self._encoder.encode(said) + b"\n"
+            encoded = self._encoder.encode(said)
         except UnicodeEncodeError:
             # A header need not be UTF-8; its odd bytes are spelled out.
             plain = {
@@ -102,7 +102,10 @@ class AccessLog:
                 for name in said.__struct_fields__
                 if isinstance(value := getattr(said, name), str)
             }
-            return self._encoder.encode(msgspec.structs.replace(said, **plain)) + b"\n"
+            encoded = self._encoder.encode(msgspec.structs.replace(said, **plain))
+        if encoded.isascii() and b"\x7f" not in encoded:
+            return encoded + b"\n"
+        return printable(encoded.decode()).encode() + b"\n"
 
 
 def _cut(name: str) -> str:

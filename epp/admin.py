@@ -9,7 +9,6 @@ import ipaddress
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
@@ -27,14 +26,6 @@ _LOCALHOST = "127.0.0.1"
 
 Allowed = Callable[[str], Awaitable[bool]]
 """Whether the bearer of this token may read /metrics."""
-
-
-@dataclass(frozen=True, slots=True)
-class AdminPorts:
-    """Where the pages are; `debug` is 0 where that listener is off."""
-
-    metrics: int
-    debug: int
 
 
 class Admin:
@@ -58,22 +49,22 @@ class Admin:
         self._rendering = asyncio.Semaphore(_PAGES_AT_ONCE)
 
     @asynccontextmanager
-    async def serve(
-        self, *, host: str, metrics_port: int, debug_port: int | None
-    ) -> AsyncIterator[AdminPorts]:
-        """Serve the pages while the block runs; port 0 is any free one, None is no listener."""
+    async def serve(self, *, host: str, port: int) -> AsyncIterator[int]:
+        """Serve metrics and health while the block runs, on the port that it gets; 0: any free."""
         public = web.Application()
         public.router.add_get("/metrics", self._show_metrics)
         public.router.add_get("/healthz", self._show_health)
         public.router.add_get("/readyz", self._show_readiness)
+        async with _listening(public, host or None, port) as bound:
+            yield bound
+
+    @asynccontextmanager
+    async def serve_debug(self, *, port: int) -> AsyncIterator[int]:
+        """Serve the state on localhost while the block runs, on the port that it gets."""
         inner = web.Application()
         inner.router.add_get("/debug/state", self._show_state)
-        async with _listening(public, host or None, metrics_port) as metrics:
-            if debug_port is None:
-                yield AdminPorts(metrics, 0)
-                return
-            async with _listening(inner, _LOCALHOST, debug_port) as debug:
-                yield AdminPorts(metrics, debug)
+        async with _listening(inner, _LOCALHOST, port) as bound:
+            yield bound
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         if self._allowed is not None:

@@ -36,8 +36,8 @@ from epp.extproc.service import ExtProc, Limits
 from epp.extproc.transports.limits import Limits as TransportLimits
 from epp.extproc.transports.limits import TransportStats
 from epp.extproc.transports.select import listen
-from epp.extproc.transports.server import Server, TlsSource
-from epp.extproc.transports.tls import CertificateError, FromFolder, SelfSigned
+from epp.extproc.transports.server import Server
+from epp.extproc.transports.tls import CertificateError, Certificates, from_folder, self_signed
 from epp.logs import set_up_logs
 from epp.metrics import PickerMetrics
 from epp.observer import RequestObserver
@@ -153,6 +153,19 @@ class Picker:
                 limits=limits,
             )
         self._own(health_server)
+        metrics_port, debug_port = await self._serve_pages()
+        _settle_garbage_collector()
+        _log.info(
+            "serving: grpc-port=%d grpc-health-port=%d metrics-port=%d debug-port=%d",
+            grpc_server.port,
+            health_server.port,
+            metrics_port,
+            debug_port,
+        )
+
+    async def _serve_pages(self) -> tuple[int, int]:
+        """Open the ports of the HTTP pages; return them, 0 for one that is off."""
+        settings = self._settings
         admin = Admin(
             self._metrics,
             self._store,
@@ -160,22 +173,15 @@ class Picker:
             clock=self._loop.time,
             allowed=self._may_read_metrics(),
         )
-        with _named_port("--metrics-port or --debug-port", settings.metrics_port):
-            ports = await self._stack.enter_async_context(
-                admin.serve(
-                    host=settings.host,
-                    metrics_port=settings.metrics_port,
-                    debug_port=settings.debug_port or None,
-                )
-            )
-        _settle_garbage_collector()
-        _log.info(
-            "serving: grpc-port=%d grpc-health-port=%d metrics-port=%d debug-port=%d",
-            grpc_server.port,
-            health_server.port,
-            ports.metrics,
-            ports.debug,
-        )
+        enter = self._stack.enter_async_context
+        with _named_port("--metrics-port", settings.metrics_port):
+            metrics = admin.serve(host=settings.host, port=settings.metrics_port)
+            metrics_port = await enter(metrics)
+        debug_port = 0
+        if settings.debug_port:
+            with _named_port("--debug-port", settings.debug_port):
+                debug_port = await enter(admin.serve_debug(port=settings.debug_port))
+        return metrics_port, debug_port
 
     def tasks(self) -> Sequence[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what must run while the picker serves, each under its name."""
@@ -184,7 +190,7 @@ class Picker:
             ("scrape", self._scraper.run()),
             ("loop-lag", self._probe_lag()),
         ]
-        if isinstance(self._tls, FromFolder):
+        if self._tls is not None and self._tls.may_change:
             tasks.append(("certificates", self._tls.watch()))
         return tasks
 
@@ -206,7 +212,7 @@ class Picker:
             self._store,
             self._stack,
             on_change=self._follow,
-            on_known=self._extproc.become_synced,
+            on_known=self._become_synced,
             readiness=self._readiness,
             metrics=self._metrics,
             rng=self._rng,
@@ -216,6 +222,11 @@ class Picker:
         if self._settings.metrics_auth and isinstance(self._source, FromCluster):
             return self._source.may_read_metrics
         return None
+
+    def _become_synced(self) -> None:
+        """Serve from a store that is whole, and let the collector pass over it."""
+        _settle_garbage_collector()
+        self._extproc.become_synced()
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))
@@ -349,15 +360,16 @@ def _scrape(settings: Settings) -> ScrapeSettings:
     )
 
 
-def _tls(settings: Settings, stats: TransportStats) -> TlsSource | None:
+def _tls(settings: Settings, stats: TransportStats) -> Certificates | None:
     """Return where certificates come from.  Raises StartError."""
     if not settings.secure_serving:
         return None
     client_ca = Path(settings.client_ca_path) if settings.client_ca_path else None
     try:
         if settings.cert_path:
-            return FromFolder(Path(settings.cert_path), client_ca, stats)
-        return SelfSigned(datetime.now(UTC))
+            return from_folder(Path(settings.cert_path), client_ca, stats)
+        return self_signed(datetime.now(UTC), client_ca, stats)
     except CertificateError as error:
+        flags = "--cert-path" if client_ca is None else "--cert-path, --client-ca-path"
         fix = "give a folder with tls.crt and tls.key, or leave it out for a self-signed one"
-        raise StartError([Mistake(str(error), "--cert-path", fix)]) from error
+        raise StartError([Mistake(str(error), flags, fix)]) from error

@@ -19,6 +19,22 @@ GATHER_S = 0.05
 _BATCH = 512
 
 
+def printable(line: str) -> str:
+    """Return a line of JSON that means the same and holds nothing a terminal would obey.
+
+    What clients say ends up in logs, and somebody looks at those in a terminal.  JSON spells out
+    control characters below U+0020 only; there are more, and some turn text around.
+    """
+    if line.isprintable():
+        return line
+    return "".join(char if char.isprintable() else _spelled(char) for char in line)
+
+
+def _spelled(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
 class LineWriter(Generic[T]):
     """Writes what `encode` makes of the items given to `write`, in order.
 

@@ -8,7 +8,7 @@ import json
 import logging
 
 from epp.accesslog import timestamp
-from epp.linewriter import LineWriter
+from epp.linewriter import LineWriter, printable
 
 MAX_LINES = 4096
 """Records waiting to be written; more than that at once is the same one over and over."""
@@ -27,7 +27,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             said["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(said)
+        return printable(json.dumps(said))
 
 
 class LogHandler(logging.Handler):

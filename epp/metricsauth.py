@@ -48,9 +48,9 @@ class MetricsAuth:
 
     async def allowed(self, token: str) -> bool:
         """Tell whether the holder of this token may read the metrics."""
-        if not token:
+        if not token or not token.isascii():
             return False
-        key = hashlib.sha256(token.encode("utf-8", "replace")).digest()
+        key = hashlib.sha256(token.encode()).digest()
         lock = self._asking.setdefault(key, asyncio.Lock())
         try:
             async with lock:

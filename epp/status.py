@@ -8,7 +8,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from random import Random
 
 import msgspec
@@ -135,12 +134,12 @@ class StatusWriter:
             self._client,
             subject,
             read_status,
-            partial(self._take, namespace),
+            self._take,
             pace=self._pace,
             rng=self._rng,
         )
 
-    def _take(self, namespace: str, changes: Sequence[Change[Observed]]) -> None:
+    def _take(self, changes: Sequence[Change[Observed]]) -> None:
         for change in changes:
             match change:
                 case Seen(name=name, value=value):
@@ -148,12 +147,9 @@ class StatusWriter:
                     self._look_at([name])
                 case Lost(name=name):
                     self._observed.pop(name, None)
-                case Listed(values=values):
-                    for name in [n for n in self._observed if n.namespace == namespace]:
-                        if name not in values:
-                            del self._observed[name]
-                    self._observed.update(values)
-                    self._look_at(list(values))
+                case Listed(gone=gone):
+                    for name in gone:
+                        self._observed.pop(name, None)
 
     def _look_at(self, names: "Sequence[ObjectName] | frozenset[ObjectName]") -> None:
         if names:

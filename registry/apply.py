@@ -128,6 +128,8 @@ class Applier:
             except ClusterError as error:
                 held |= step.leaving
                 outcome.failures["InferenceModel"] = error
+                if isinstance(error, ClusterRefused):
+                    outcome.tell(f"InferenceModel {step.name}", _condition(error))
             else:
                 held |= frozenset() if done else step.leaving
         return held
@@ -152,7 +154,7 @@ class Applier:
                 for step in chain.steps:
                     await self._run_step(step, opened, outcome)
             except ClusterRefused as error:
-                outcome.tell(intent_id, Condition(error.reason, str(error)))
+                outcome.tell(intent_id, _condition(error))
                 outcome.failures[intent_id] = error
             except (RegistryError, ClusterError) as error:
                 self._memory.forget_records(intent_id)
@@ -229,6 +231,10 @@ class _Held(Exception):
     def __init__(self, condition: Condition) -> None:
         super().__init__(condition.message)
         self.condition = condition
+
+
+def _condition(error: ClusterRefused) -> Condition:
+    return Condition(error.reason, str(error))
 
 
 def _reason(error: ClusterRefused) -> str:

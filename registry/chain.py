@@ -37,10 +37,12 @@ from registry.model import (
     Resource,
     Serving,
 )
+from registry.ownership import owned_fields
 from registry.readiness import Progress, before_write, health
 from registry.resource import resource_delta, wanted_resource
 
 AUDIT_UNKNOWN = "AuditUnknown"
+REGISTRY_SILENT = "RegistryUnavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,9 @@ class IntentPlan:
         if self.resource.terminating:
             self._tell("Terminating", f"{self.resource.name} is being deleted")
             return []
+        if not is_ours(self.resource):
+            self.conditions.append(not_ours(self.resource))
+            return []
         return [DeleteResource(self.intent.id, self.resource.name, self.resource.uid, "UNDEPLOYED")]
 
     def _deployed(self) -> list[Step]:
@@ -155,7 +160,12 @@ class IntentPlan:
         current = self._labelled(self.resource)
         if current is None or self.resource.terminating:
             return []
-        return self._progress(current, self.resource)
+        steps = self._progress(current, self.resource)
+        if isinstance(self.serving, Condition) and self.serving.reason != REGISTRY_SILENT:
+            # What was begun for a version that can no longer be had will never be finished.
+            others = [episode for episode in self.open if episode is not current]
+            steps += self._close(others, "Superseded")
+        return steps
 
     def _create(self, serving: Serving) -> list[Step]:
         gone = self._vanished()
@@ -264,7 +274,17 @@ class IntentPlan:
 
     @property
     def _stem(self) -> str:
-        return self.intent.name or self.intent.id
+        return names.record_stem(self.intent.name, self.intent.id)
 
     def _tell(self, reason: str, message: str) -> None:
         self.conditions.append(Condition(reason, message))
+
+
+def is_ours(resource: Resource) -> bool:
+    """Whether we ever wrote to a resource: a label alone can come with a copy of one of ours."""
+    return bool(owned_fields(resource.body, names.FIELD_MANAGER))
+
+
+def not_ours(resource: Resource) -> Condition:
+    """Return why a labelled resource is not deleted."""
+    return Condition("NotOurs", f"{resource.name} has our label and not one field of ours; left")

@@ -12,26 +12,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 import uvloop
-import yaml
 
-from console import Mistake, Table, fail, fail_all, say, show, stderr
-from datastore.kube_auth import NoCluster
+from console import Mistake, fail, fail_all, say, stderr
 from registry import options as o
-from registry.errors import ClusterError, RegistryError
-from registry.memory import Memory
+from registry.errors import ClusterError, NotReachable, RegistryError
 from registry.model import Policy
 from registry.names import SYNC_SELECTOR
-from registry.observe import Observer
-from registry.plan import plan as make_plan
-from registry.program import connect_all, connect_registry, run_until_signalled
-from registry.report import (
-    HISTORY_COLUMNS,
-    PLAN_COLUMNS,
-    history_rows,
-    intents_named,
-    plan_rows,
-    wanted_objects,
-)
 from registry.rest import Address
 from registry.settings import Settings, mistakes_in
 
@@ -83,7 +69,9 @@ def _run(  # one argument for each flag
     lease_namespace: Annotated[
         str, typer.Option("--lease-namespace", help="Where it is; by default our own")
     ] = "",
-    host: Annotated[str, typer.Option("--http-host", help="/metrics and /readyz")] = "::",
+    host: Annotated[
+        str, typer.Option("--http-host", help="/metrics and /readyz; empty = everywhere")
+    ] = "",
     port: Annotated[int, typer.Option("--http-port", min=0, max=65535)] = 9091,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more")] = False,
 ) -> None:
@@ -107,6 +95,8 @@ def _run(  # one argument for each flag
     )
     level = logging.DEBUG if verbose else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    from registry.program import run_until_signalled  # imports a Kubernetes client
+
     _finish(run_until_signalled(settings, _environ(), SystemRandom()))
 
 
@@ -145,6 +135,8 @@ def _plan(  # one argument for each flag
             context=context,
         )
     )
+    from registry.commands import print_plan  # imports a Kubernetes client, which takes a second
+
     _finish(print_plan(settings, _environ(), tuple(namespaces or ()), output))
 
 
@@ -164,53 +156,9 @@ def _history(  # one argument for each flag
     """Print the audit of a deployment: what was served when, and how it ended."""
     address = Address(url, token_file, ca_file, timeout)
     settings = _checked(Settings(address=address, kubeconfig=kubeconfig, context=context))
+    from registry.history import print_history
+
     _finish(print_history(settings, _environ(), name, environment))
-
-
-async def print_plan(
-    settings: Settings, environ: Mapping[str, str], wanted: tuple[str, ...], output: str
-) -> None:
-    """Print the plan of each namespace."""
-    rows: list[tuple[str, ...]] = []
-    objects: list[dict[str, Any]] = []
-    async with connect_all(settings, environ) as (_, cluster, registries):
-        names = wanted or [item.name for item in await cluster.namespaces(settings.selector)]
-        for namespace in names:
-            registry = await registries.of(namespace)
-            observer = Observer(registry.client, cluster, registry.resolver, settings.policy)
-            look = await observer.look(namespace, Memory())
-            if look.observed.environment is None:
-                rows.append((namespace, "-", "environment", namespace, "create in the registry"))
-            made = make_plan(look.desired, look.observed, settings.policy)
-            rows += plan_rows(namespace, made)
-            objects += wanted_objects(look.desired, look.observed, settings.policy)
-            objects += [step.body for step in made.models.steps if hasattr(step, "body")]
-    if output == "yaml":
-        say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
-    elif rows:
-        show(Table(PLAN_COLUMNS, rows))
-    else:
-        say("nothing to do")
-
-
-async def print_history(
-    settings: Settings, environ: Mapping[str, str], name: str, environment: str
-) -> None:
-    """Print the audit of every intent of that name."""
-    async with connect_registry(settings, environ, environment) as client:
-        environments = {item.id: item.name for item in await client.environments()}
-        found = [
-            (where, intent)
-            for identifier, where in environments.items()
-            if environment in ("", where)
-            for intent in intents_named(name, await client.intents(identifier))
-        ]
-        if not found:
-            fail(f"no intent {name!r}", where=client.rest.address.url, fix="Check its name or id")
-        for where, intent in found:
-            versions = {v.id: v.name for v in await client.versions(intent.model_id)}
-            rows = history_rows(await client.records(intent.id), versions)
-            show(Table(HISTORY_COLUMNS, rows, title=f"{where}/{intent.name or intent.id}"))
 
 
 def _policy(
@@ -240,7 +188,7 @@ def _finish(work: Coroutine[Any, Any, None]) -> None:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
-    except NoCluster as error:
+    except NotReachable as error:
         fail(str(error), fix="Run in a pod, or give --kubeconfig")
     except (RegistryError, ClusterError) as error:
         say(f"error: {error}", to=stderr())

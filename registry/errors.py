@@ -75,3 +75,14 @@ class NameTaken(ClusterRefused):
     """The name belongs to an object that is not ours."""
 
     reason = "NameTaken"
+
+
+REASONS = (
+    "cluster_error", "conflict", "malformed", "not_configured", "not_found", "refused",
+    "registry_error", "unauthorized", "unavailable", "Conflict", "NameTaken", "Refused",
+)  # fmt: skip
+"""Every `reason` above."""
+
+
+class NotReachable(Exception):
+    """No cluster is configured here; the message says what was looked for."""

@@ -15,7 +15,7 @@ from registry.cluster import Cluster
 from registry.discover import Registries
 from registry.errors import ClusterError, RegistryError
 from registry.memory import DeleteBudget, Memory
-from registry.metrics import Metrics
+from registry.metrics import INTENT_STATES, Metrics
 from registry.model import Policy, Resource
 from registry.observe import Look, Observer
 from registry.plan import Plan, plan
@@ -125,7 +125,7 @@ class Keeper:
         metrics = self._tools.metrics
         for reason, count in self.teller.counts().items():
             metrics.conditions.labels(self.namespace, reason).set(count)
-        for state, wanted in (("deployed", True), ("undeployed", False)):
+        for state, wanted in zip(INTENT_STATES, (True, False), strict=True):
             count = sum(item.intent.deployed is wanted for item in look.desired)
             metrics.intents.labels(self.namespace, state).set(count)
 

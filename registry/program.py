@@ -9,12 +9,12 @@ from dataclasses import replace
 from random import Random
 
 from datastore.kube import KubeClient
-from datastore.kube_auth import Where
+from datastore.kube_auth import NoCluster, Where
 from datastore.reflect import Pace as WatchPace
-from registry.client import RegistryClient, connect
 from registry.cluster import Cluster
 from registry.discover import Registries
 from registry.election import Election, Terms
+from registry.errors import NotReachable
 from registry.keeper import Pace, Tools
 from registry.loop import Loop
 from registry.memory import DeleteBudget
@@ -36,7 +36,11 @@ async def connect_all(
     """Open the cluster and make the registries reachable, for as long as the block runs."""
     async with AsyncExitStack() as stack:
         where = Where(settings.kubeconfig, settings.context, environ)
-        client = await stack.enter_async_context(await KubeClient.connect(where))
+        try:
+            connected = await KubeClient.connect(where)
+        except NoCluster as error:
+            raise NotReachable(str(error)) from error
+        client = await stack.enter_async_context(connected)
         cluster = Cluster(client)
         registries = Registries(
             settings.address,
@@ -47,19 +51,6 @@ async def connect_all(
             limit_s=RESOLVE_LIMIT_S,
         )
         yield client, cluster, registries
-
-
-@asynccontextmanager
-async def connect_registry(
-    settings: Settings, environ: Mapping[str, str], namespace: str
-) -> AsyncIterator[RegistryClient]:
-    """Open a registry alone; the cluster is asked only where its address is not given."""
-    if settings.address.url:
-        async with connect(settings.address) as client:
-            yield client
-        return
-    async with connect_all(settings, environ) as (_, _cluster, registries):
-        yield (await registries.of(namespace)).client
 
 
 async def run(

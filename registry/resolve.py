@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
+from registry.chain import REGISTRY_SILENT
 from registry.choice import choose_artifact, choose_version
 from registry.errors import RegistryError, RegistryUnavailable
 from registry.model import Artifact, Condition, Desired, Intent, Policy, Serving, Version
@@ -15,7 +16,6 @@ from registry.model import Artifact, Condition, Desired, Intent, Policy, Serving
 T = TypeVar("T")
 
 CONCURRENCY = 16
-REGISTRY_SILENT = "RegistryUnavailable"
 
 
 class Catalogue(Protocol):

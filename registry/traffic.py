@@ -27,6 +27,11 @@ class ApplyModel:
     create: bool
     leaving: frozenset[str] = frozenset()
 
+    @property
+    def name(self) -> str:
+        """The InferenceModel's name."""
+        return str(self.body["metadata"]["name"])
+
 
 @dataclass(frozen=True, slots=True)
 class DeleteModel:

@@ -4,7 +4,7 @@ Nothing here opens a file or a socket; `command` writes the YAML, `samples` name
 repository ships.
 """
 
-from epp.envoyconfig.bootstrap import bootstrap, to_yaml
+from epp.envoyconfig.bootstrap import bootstrap, render, to_yaml
 from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions
 
-__all__ = ["BodyMode", "EndpointMode", "EnvoyOptions", "bootstrap", "to_yaml"]
+__all__ = ["BodyMode", "EndpointMode", "EnvoyOptions", "bootstrap", "render", "to_yaml"]

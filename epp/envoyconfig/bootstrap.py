@@ -6,7 +6,7 @@ import yaml
 
 from epp.envoyconfig.clusters import clusters
 from epp.envoyconfig.listener import listener
-from epp.envoyconfig.options import EnvoyOptions
+from epp.envoyconfig.options import EndpointMode, EnvoyOptions
 
 HEADER = """\
 # Made by `epp envoy-config`; run it again rather than editing this.
@@ -57,10 +57,25 @@ def _represent_quoted(dumper: yaml.SafeDumper, value: _Quoted) -> yaml.ScalarNod
 _Dumper.add_representer(_Quoted, _represent_quoted)
 
 
+def render(options: EnvoyOptions) -> str:
+    """Return the bootstrap as a file: what the picker must be told, then the YAML."""
+    return HEADER + _note(options) + to_yaml(bootstrap(options))
+
+
 def to_yaml(config: dict[str, Any]) -> str:
     """Return the configuration as YAML, in the order in which it was built."""
-    body = yaml.dump(_quote(config), Dumper=_Dumper, sort_keys=False, width=100)
-    return HEADER + body
+    return str(yaml.dump(_quote(config), Dumper=_Dumper, sort_keys=False, width=100))
+
+
+def _note(options: EnvoyOptions) -> str:
+    if options.endpoint is EndpointMode.OVERRIDE_HOST:
+        return (
+            f"# Start the picker first, with `--eds-dir {options.eds_dir} --fallbacks 2`:\n"
+            "# it writes the EDS files, and Envoy does not start without them.\n"
+        )
+    return (
+        "# Leave the picker's --fallbacks at 0: this cluster answers 503 to a list of endpoints.\n"
+    )
 
 
 def _quote(value: Any) -> Any:

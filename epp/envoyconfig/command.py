@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from epp.envoyconfig.bootstrap import bootstrap, to_yaml
+from console import fail
+from epp.envoyconfig.bootstrap import render
 from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions, OptionError
 
 DEFAULTS = EnvoyOptions()
@@ -106,9 +107,8 @@ def envoy_config(
             graceful_close=graceful_close,
         )
     except OptionError as error:
-        typer.echo(f"epp envoy-config: {error}", err=True)
-        raise typer.Exit(2) from error
-    text = to_yaml(bootstrap(options))
+        fail(str(error))
+    text = render(options)
     if output is None:
         typer.echo(text, nl=False)
     else:

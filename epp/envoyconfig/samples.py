@@ -6,7 +6,7 @@
 import sys
 from pathlib import Path
 
-from epp.envoyconfig.bootstrap import bootstrap, to_yaml
+from epp.envoyconfig.bootstrap import render
 from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions
 
 SAMPLES: dict[str, EnvoyOptions] = {
@@ -26,7 +26,7 @@ SAMPLES: dict[str, EnvoyOptions] = {
 def write(folder: Path) -> None:
     """Write every sample into `folder`."""
     for name, options in SAMPLES.items():
-        (folder / name).write_text(to_yaml(bootstrap(options)))
+        (folder / name).write_text(render(options))
 
 
 if __name__ == "__main__":

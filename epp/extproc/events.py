@@ -61,11 +61,15 @@ class RequestTrailers(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResponseHeaders(msgspec.Struct, frozen=True):
-    """The response begins.  `served` is the endpoint that the gateway says has served it."""
+    """The response begins.  `served` is the endpoint that the gateway says has served it.
+
+    `modes` is told where this is the stream's first message: the request was not shown.
+    """
 
     headers: Mapping[str, bytes]
     end: bool
     served: str | None = None
+    modes: Modes | None = None
 
 
 class ResponseBody(msgspec.Struct, frozen=True, gc=False):

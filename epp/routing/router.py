@@ -227,7 +227,7 @@ class Router:
         models = [
             model
             for model in snapshot.models_in(scope.namespace)
-            if scope.pool is None or model.pool == scope.pool
+            if model.invalid is None and (scope.pool is None or model.pool == scope.pool)
         ]
         if not models and self._policy.serve_models is ServeModels.AUTO:
             return None

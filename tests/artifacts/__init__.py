@@ -1,1 +1,1 @@
-"""Pins, locks and pulls against a real S3 API over HTTP: moto, or the server that S3_ENDPOINT names."""
+"""Pins, locks and pulls against a real S3 API: moto, or the server that S3_ENDPOINT names."""

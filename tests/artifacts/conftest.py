@@ -8,8 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from artifacts import (
     Backoff,
@@ -29,7 +28,7 @@ from tests.artifacts.bucket import Bucket, Endpoint, new_bucket
 from tests.fakes.s3faults import Faults, serve_faults
 
 QUICK = Backoff(attempts=4, base_s=0.01, ceiling_s=0.05)
-SMALL_PARTS = PullOptions(parallel=6, part_bytes=64 << 10, backoff=QUICK, flush=False)
+SMALL_PARTS = PullOptions(parallel=6, part_bytes=64 << 10, backoff=QUICK)
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +36,9 @@ def s3() -> Iterator[Endpoint]:
     """Give the S3 server that the tests talk to."""
     url = os.environ.get("S3_ENDPOINT")  # noqa: TID251  how `make test-s3` names a server
     if url:
-        keys = (os.environ[f"AWS_{name}"] for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY"))  # noqa: TID251  as above
-        yield Endpoint(url, *keys, own=False)
+        access = os.environ["AWS_ACCESS_KEY_ID"]  # noqa: TID251  as above
+        secret = os.environ["AWS_SECRET_ACCESS_KEY"]  # noqa: TID251  as above
+        yield Endpoint(url, access, secret, own=False)
         return
     from moto.server import ThreadedMotoServer
 

@@ -31,11 +31,10 @@ def install() -> None:
     """Install Debian's packages where they are missing; that needs root."""
     if all(map(shutil.which, ("radosgw", "ceph-mon", "ceph-osd", "radosgw-admin"))):
         return
-    quiet = {"stdout": subprocess.DEVNULL}
-    subprocess.run(["apt-get", "update", "-q"], check=True, **quiet)
+    subprocess.run(["apt-get", "update", "-q"], check=True, stdout=subprocess.DEVNULL)
     command = ["apt-get", "install", "-y", "-q", "--no-install-recommends", *PACKAGES]
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}  # noqa: TID251  passed on
-    subprocess.run(command, check=True, env=environment, **quiet)
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL)
 
 
 def free_port() -> int:
@@ -47,7 +46,7 @@ def free_port() -> int:
 
 def configuration(folder: Path, cluster: str, monitor: int, gateway: int) -> str:
     """Return ceph.conf: one copy of everything, no manager, everything below one folder."""
-    settings = {
+    settings: dict[str, dict[str, object]] = {
         "global": {
             "fsid": cluster,
             "mon host": f"v2:127.0.0.1:{monitor}/0",

@@ -41,7 +41,7 @@ def broken(s3: Endpoint, faults: Faults) -> Client:
 
 
 async def test_the_proxy_alone_changes_nothing(pinned: str, broken: Client, tmp_path: Path) -> None:
-    """Through the proxy, with no fault switched on, the pin is pulled: what fails below is the fault."""
+    """With no fault switched on the pin is pulled: what fails below is the fault."""
     await broken.pull(pinned, tmp_path / "o")
 
     assert tree(tmp_path / "o") == {"big.bin": BIG}
@@ -193,17 +193,21 @@ async def test_what_was_fetched_before_a_crash_is_not_fetched_again(
     assert {str(number): BIG for number in range(8)} == tree(tmp_path / "o")
 
 
+def _lose_what_was_staged(folder: Path) -> None:
+    (staged,) = folder.glob(".epp-artifacts-o.*.partial/a")
+    staged.write_bytes(bytes(staged.stat().st_size))
+
+
 async def test_spans_that_the_disk_lost_are_fetched_again(
     bucket: Bucket, client: Client, broken: Client, faults: Faults, tmp_path: Path
 ) -> None:
-    """What a journal promises and the disk does not hold (a power cut) costs a download, no more."""
+    """What a journal promises and the disk has lost (a power cut) costs a download, no more."""
     bucket.put("m/a", BIG)
     manifest = await client.lock(bucket.uri("m/"))
     faults.reset, faults.only = True, lambda request: "589824" in request.headers.get("Range", "")
     with pytest.raises(TryAgain):
         await broken.pull_manifest(manifest, tmp_path / "o")
-    (staged,) = tmp_path.glob(".epp-artifacts-o.*.partial/a")
-    staged.write_bytes(bytes(staged.stat().st_size))
+    _lose_what_was_staged(tmp_path)
 
     pulled = await client.pull_manifest(manifest, tmp_path / "o")
 
@@ -261,8 +265,7 @@ async def test_no_secret_is_ever_part_of_an_error(
     pinned: str, s3: Endpoint, faults: Faults, tmp_path: Path
 ) -> None:
     """Neither the message, its cause nor the connection's repr holds a key."""
-    secrets = {"access_key_id": "AKTOPSECRET", "secret_access_key": "SKTOPSECRET"}
-    connection = Connection(faults.url, "us-east-1", **secrets, session_token="TKTOPSECRET")
+    connection = Connection(faults.url, "us-east-1", "AKTOPSECRET", "SKTOPSECRET", "TKTOPSECRET")
     faults.status, faults.code = 403, "SignatureDoesNotMatch"
     faults.only = lambda _request: True
 

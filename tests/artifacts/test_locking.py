@@ -37,7 +37,7 @@ async def test_a_bare_prefix_is_an_object_or_nothing(bucket: Bucket, client: Cli
     """`s3://bucket/model` is never a directory: without such an object it is gone."""
     bucket.put("model/a", b"x")
 
-    with pytest.raises(PinGone, match="write s3://.*/model/"):
+    with pytest.raises(PinGone, match=r"write s3://.*/model/"):
         await client.lock(bucket.uri("model"))
 
 
@@ -149,7 +149,7 @@ async def test_a_change_underneath_is_detected(
     """Whoever writes while a lock is made gets it refused: that state never was."""
     bucket.put("m/a", b"1")
     bucket.put("m/b", b"2")
-    done = []
+    done: list[str] = []
 
     def interfere(request: web.Request) -> None:
         if request.method == "GET" and request.path.endswith("/m/b") and not done:
@@ -178,7 +178,7 @@ async def test_2500_objects_are_locked_and_pulled(
     """No page of a listing is left out: three pages of it, most objects of them empty."""
     expected = {f"{n % 50:02}/{n:05}": b"" if n % 10 else b"%d" % n for n in range(MANY)}
     await asyncio.to_thread(bucket.put_all, {f"m/{path}": expected[path] for path in expected})
-    quick = Client(client.connection, PullOptions(parallel=8, backoff=Backoff(), flush=False))
+    quick = Client(client.connection, PullOptions(parallel=8, backoff=Backoff()))
 
     manifest = await quick.lock(bucket.uri("m/"))
     await quick.pull_manifest(manifest, tmp_path / "o")

@@ -49,7 +49,7 @@ class Write:
                 bucket.put(self.key, original[: len(original) // 2])
             case "delete":
                 bucket.delete(self.key)
-            case "destroy":
+            case _:
                 bucket.delete(self.key, versions.get(self.key))
 
 
@@ -103,7 +103,7 @@ async def _pull_while_written(
 ) -> None:
     versions = {key: bucket.put(key, data) for key, data in original.items()}
     async with serve_faults(s3.url, s3.keys) as proxy:
-        options = PullOptions(parallel=3, part_bytes=PART, backoff=QUICK, flush=False)
+        options = PullOptions(parallel=3, part_bytes=PART, backoff=QUICK)
         client = Client(replace(s3.connection, endpoint_url=proxy.url), options)
         client.rng = Random(seed)
         manifest = await client.lock(bucket.uri("m/"))

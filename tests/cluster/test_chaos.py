@@ -148,7 +148,9 @@ def overdue(chaos: Chaos, found: Following, now: float) -> Iterator[str]:
                 continue
             told = [when for name in names for when in chaos.told_at(name)]
             if all(when is not None and now - when > LATE_S for when in told):
-                yield f"{view.pool.name} {endpoint.authority}"
+                ages = [round(now - when, 1) for when in told if when is not None]
+                states = [(str(w.subject), w.state.value, w.error) for w in found.source.watches]
+                yield f"{view.pool.name} {endpoint.authority}, told {ages} s ago, {states}"
 
 
 async def rage(api: ApiServer, client: KubeClient, seed: int, seconds: float) -> None:

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epp.demo.envoyprocess import envoy_path
-from epp.envoyconfig import BodyMode, EndpointMode, EnvoyOptions, bootstrap, to_yaml
+from epp.envoyconfig import BodyMode, EndpointMode, EnvoyOptions, bootstrap, render, to_yaml
 from epp.envoyconfig.options import eds_file_name
 from epp.envoyconfig.samples import SAMPLES
 
@@ -73,10 +73,17 @@ async def test_envoy_refuses_a_field_that_it_does_not_know(tmp_path: Path) -> No
     assert "circuit_braker" in await complaint(config, tmp_path)
 
 
+async def test_a_whole_file_with_its_notes_is_taken(tmp_path: Path) -> None:
+    options = with_eds(tmp_path, endpoint=EndpointMode.OVERRIDE_HOST, pools=POOLS)
+
+    assert "--eds-dir" in render(options)
+    assert await complaint(render(options), tmp_path) == ""
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_the_samples_are_current(name: str) -> None:
     """`python -m epp.envoyconfig.samples deploy/envoy` writes them."""
-    assert (DEPLOY / name).read_text() == to_yaml(bootstrap(SAMPLES[name]))
+    assert (DEPLOY / name).read_text() == render(SAMPLES[name])
 
 
 def test_there_is_no_sample_that_nothing_generates() -> None:

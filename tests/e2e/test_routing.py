@@ -475,3 +475,18 @@ async def test_pass_mode_reads_usage_from_the_response(world: World) -> None:
         return found is not None and float(found[1]) >= 2
 
     await eventually(is_counted)
+
+
+async def test_an_open_websocket_holds_no_call_to_the_picker(world: World) -> None:
+    """It may stay open for days; where its bytes do not pass the picker, the pick is the end."""
+    envoy = await world.envoy(bind_pool="mistral")
+
+    async with (
+        aiohttp.ClientSession() as client,
+        client.ws_connect(envoy.url + "/ws") as socket,
+    ):
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "hello"
+        open_calls = await envoy.stats("cluster.endpoint_picker.upstream_rq_active$")
+
+    assert list(open_calls.values()) == [0]

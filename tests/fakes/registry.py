@@ -11,6 +11,7 @@
 import asyncio
 import base64
 import json
+import ssl
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +74,7 @@ class FakeRegistry:
         *,
         token: str = "",
         on_answer: Callable[[str, str, Json], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.quirks = quirks or Quirks()
         self.store = Store(self.quirks)
@@ -82,6 +84,7 @@ class FakeRegistry:
         self.port = 0
         self.delay_s = 0.0
         self._on_answer = on_answer
+        self._tls = tls
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -102,7 +105,9 @@ class FakeRegistry:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        site = web.TCPSite(
+            self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=self._tls
+        )
         await site.start()
         server = site._server
         assert isinstance(server, asyncio.Server)
@@ -117,7 +122,7 @@ class FakeRegistry:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:

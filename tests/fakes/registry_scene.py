@@ -169,7 +169,7 @@ class Scene:
 
     # Time
 
-    async def until(self, true: Callable[[], object], timeout_s: float = 15.0) -> None:
+    async def until(self, true: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Wait until something holds."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -184,6 +184,7 @@ class Scene:
     async def looks(self, count: int = 2, namespace: str = "demo") -> None:
         """Wait until a namespace was looked at so many times more."""
         assert self.loop is not None
+        await self.until(lambda: self.loop and namespace in self.loop.keepers)
         keeper = self.loop.keepers[namespace]
         wanted = keeper.looks + count + 1  # one may have begun before the change
         await self.until(lambda: keeper.looks >= wanted)

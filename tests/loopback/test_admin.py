@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -14,10 +14,17 @@ import yaml
 from datastore.events import Upserted
 from datastore.model import Backend, InferenceModel, InferencePool, ObjectName, TargetModel
 from datastore.store import Store
-from epp.admin import Admin, AdminPorts, Allowed
+from epp.admin import Admin, Allowed
 from epp.cli import main
 from epp.metrics import PickerMetrics
 from epp.state import State, describe, take
+
+
+class AdminPorts(NamedTuple):
+    """Where the pages are; `debug` is 0 where that listener is off."""
+
+    metrics: int
+    debug: int
 
 
 def store() -> Store:
@@ -69,8 +76,13 @@ async def served(
     admin = Admin(
         metrics, known, missing=missing or Missing(), clock=lambda: 100.5, allowed=allowed
     )
-    async with admin.serve(host="127.0.0.1", metrics_port=0, debug_port=debug) as ports:
-        yield ports
+    async with AsyncExitStack() as stack:
+        metrics_port = await stack.enter_async_context(admin.serve(host="127.0.0.1", port=0))
+        if debug is None:
+            yield AdminPorts(metrics_port, 0)
+            return
+        debug_port = await stack.enter_async_context(admin.serve_debug(port=debug))
+        yield AdminPorts(metrics_port, debug_port)
 
 
 async def fetch(port: int, path: str, **headers: str) -> tuple[int, str, str]:
@@ -192,11 +204,11 @@ async def test_a_long_page_holds_up_nobody() -> None:
     for number in range(1000):
         metrics.series("prod", f"m{number}", "t", "prod/gpus")
     admin = Admin(metrics, store(), missing=Missing(), clock=lambda: 0.0)
-    async with admin.serve(host="127.0.0.1", metrics_port=0, debug_port=None) as ports:
-        page = asyncio.ensure_future(fetch(ports.metrics, "/metrics"))
+    async with admin.serve(host="127.0.0.1", port=0) as port:
+        page = asyncio.ensure_future(fetch(port, "/metrics"))
         probes = 0
         while not page.done():
-            await fetch(ports.metrics, "/healthz")
+            await fetch(port, "/healthz")
             probes += 1
         assert (await page)[0] == 200
 

@@ -71,6 +71,21 @@ async def test_the_story_on_the_page(tmp_path: Path) -> None:
             assert re.fullmatch(pattern, out.strip()), (block["code"], out)
 
 
+@pytest.mark.timeout(120)
+async def test_the_demo_tells_its_story() -> None:
+    """`make demo-registry` runs to its end, and the end is as it should be."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "registry.demo", cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    last = out.decode().rpartition("8. It is back")[2]
+
+    assert process.returncode == 0
+    assert "nothing has moved" in last
+    assert "mnist/v8" in last
+    assert last.count("audit: COMPLETE") == 2
+
+
 def test_every_reason_is_on_the_page() -> None:
     """Whatever can be told has its line in the table."""
     page = PAGE.read_text("utf-8")

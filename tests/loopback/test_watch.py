@@ -63,8 +63,10 @@ class Mirror:
                     self.now[name.name] = target_of(value)
                 case Lost(name=name):
                     self.now.pop(name.name, None)
-                case Listed(values=values):
-                    self.now = {n.name: target_of(v) for n, v in values.items()}
+                case Listed(values=values, gone=gone):
+                    for name in gone:
+                        del self.now[name.name]
+                    assert self.now == {n.name: target_of(v) for n, v in values.items()}
         self.changed.set()
 
     async def until(self, expected: dict[str, str]) -> None:
@@ -233,18 +235,69 @@ async def test_every_fault_heals(
         await mirror.until({"a": "y", "c": "x", "d": "x"})
 
 
-async def test_an_unbroken_place_is_not_listed_again(api: ApiServer, client: KubeClient) -> None:
-    """A cut watch goes on where it was: no list, no object told twice."""
-    api.put(model("a"))
+async def test_what_came_before_an_error_counts(api: ApiServer, client: KubeClient) -> None:
+    """An error behind events, in one piece with them, takes nothing of them away."""
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await mirror.until({"a": "x"})
-        for round_ in range(3):
-            api.cut_watches()
-            api.put(model("b", str(round_)))
-            await mirror.until({"a": "x", "b": str(round_)})
+        await watch.synced.wait()
+        for number in range(20):
+            api.put(model("a", str(number)))
+            api.put(model(f"b{number}"))
+            api.fail_watches()
+            await mirror.until(
+                {"a": str(number)} | {f"b{earlier}": "x" for earlier in range(number + 1)}
+            )
     assert watch.counters.lists == 1
+
+
+async def test_an_unbroken_place_is_not_listed_again(tmp_path: Path) -> None:
+    """A cut watch goes on where it was, bookmarks or not: no list, no object told twice."""
+    async with ApiServer(bookmark_every_s=None) as api:
+        where = Where(kubeconfig=api.kubeconfig(tmp_path / "config"))
+        async with await KubeClient.connect(where) as client:
+            api.put(model("a"))
+            mirror = Mirror()
+            async with watching(client, mirror) as watch:
+                await mirror.until({"a": "x"})
+                for round_ in range(3):
+                    api.cut_watches()
+                    api.put(model("b", str(round_)))
+                    await mirror.until({"a": "x", "b": str(round_)})
+    assert watch.counters.lists == 1
+    assert watch.counters.stale == 0
     assert len([change for change in mirror.told if isinstance(change, Seen)]) == 4
+
+
+async def test_bookmarks_move_our_place(api: ApiServer, client: KubeClient) -> None:
+    """A quiet watch keeps up with a busy server: its place is not forgotten there."""
+    mirror = Mirror()
+    async with watching(client, mirror) as watch:
+        await watch.synced.wait()
+        for number in range(5):
+            api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}})
+        await asyncio.sleep(0.4)
+        api.compact()
+        api.cut_watches()
+        api.put(model("a"))
+        await mirror.until({"a": "x"})
+    assert watch.counters.lists == 1
+
+
+async def test_a_list_that_breaks_off_leaves_nothing_behind(
+    api: ApiServer, client: KubeClient
+) -> None:
+    """What a first page told, and is deleted before the list is begun anew, is gone at its end."""
+    api.faults.watch_list = WatchList.REFUSED_422
+    api.faults.list_delay_s = 0.1
+    for name in "abcdefgh":
+        api.put(model(name))
+    mirror = Mirror()
+    async with watching(client, mirror) as watch:
+        await mirror.until(dict.fromkeys("abc", "x"))
+        api.remove(model("a"))
+        api.compact()
+        await mirror.until(dict.fromkeys("bcdefgh", "x"))
+        assert watch.counters.lists >= 2
 
 
 async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> None:
@@ -252,17 +305,24 @@ async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> N
     api.put(model("a"))
     api.put(model("b"))
     mirror = Mirror()
-    async with watching(client, mirror):
-        await mirror.until({"a": "x", "b": "x"})
+    async with watching(client, mirror) as watch:
+        await watch.synced.wait()
         first = next(c for c in mirror.told if isinstance(c, Listed))
         mirror.told.clear()
         await compaction_of(api)
-        await mirror.until({"a": "y", "b": "x"})
+        await until_listed(mirror)
     seen = [c for c in mirror.told if isinstance(c, Seen)]
     again = next(c for c in mirror.told if isinstance(c, Listed))
     name = next(n for n in again.values if n.name == "b")
     assert [change.name.name for change in seen] == ["a"]
     assert again.values[name] is first.values[name]
+
+
+async def until_listed(mirror: Mirror) -> None:
+    async with asyncio.timeout(10):
+        while not any(isinstance(change, Listed) for change in mirror.told):
+            mirror.changed.clear()
+            await mirror.changed.wait()
 
 
 async def compaction_of(api: ApiServer) -> None:

@@ -51,6 +51,24 @@ def read_into(got: list[bytes], fd: int) -> None:
         got.extend(file)
 
 
+@pytest.mark.parametrize("odd", ["\x7f", "\x9b31m", "\u202e", "\u2028", "\U000e0041", "\x1b[31m"])
+def test_a_terminal_has_nothing_to_obey(pipe: tuple[int, int], odd: str) -> None:
+    """Control characters of a client's choosing are spelled out, and mean the same as JSON."""
+    log = AccessLog(pipe[1])
+    log.write(outcome(model=odd, request_id=odd, target="名"))
+    log.close()
+    os.close(pipe[1])
+    with os.fdopen(os.dup(pipe[0]), "rb") as file:
+        written = file.read().decode()
+    record = logging.makeLogRecord({"msg": odd})
+
+    assert written.removesuffix("\n").isprintable()
+    assert "名" in written
+    assert json.loads(written)["model"] == json.loads(written)["request_id"] == odd
+    assert JsonFormatter().format(record).isprintable()
+    assert json.loads(JsonFormatter().format(record))["message"] == odd
+
+
 def test_a_line_says_what_came_of_a_request(pipe: tuple[int, int]) -> None:
     log = AccessLog(pipe[1], wall=lambda: 1_800_000_000.25)
     log.write(OUTCOME)

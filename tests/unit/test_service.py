@@ -582,3 +582,15 @@ def test_many_different_authorities_cost_no_memory() -> None:
 
     assert len(world.service._bindings) <= 1024
     assert len(world.service._scopes) <= 1024
+
+
+def test_nothing_is_decided_before_the_datastore_is_whole() -> None:
+    """503 until then: what is not held yet may well exist."""
+    world = World()
+    world.service.synced = False
+    asked = (headers(), body(LLAMA))
+
+    assert world.ask(*asked).immediate_response.status.code == 503
+    assert world.outcome.status == 503
+    world.service.become_synced()
+    assert world.ask(*asked).HasField("request_headers")

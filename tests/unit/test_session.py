@@ -664,3 +664,39 @@ def test_a_response_may_overtake_its_request() -> None:
 
     assert stream.actions == [AnswerResponseHeaders(), Close()]
     assert stream.session.buffered_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("response_mode", "passes"),
+    [
+        (BodyMode.FULL_DUPLEX_STREAMED, True),
+        (BodyMode.STREAMED, False),
+        (BodyMode.BUFFERED, False),
+        (BodyMode.NONE, False),
+    ],
+)
+def test_a_close_that_could_come_late_is_not_sent_into_a_streamed_response(
+    response_mode: BodyMode, passes: bool
+) -> None:
+    """Envoy would drop what it has sent us of the response before it sees the close."""
+    modes = Modes(BodyMode.FULL_DUPLEX_STREAMED, response_mode)
+    session = Session(max_body_bytes=10, pass_response=False, ends_apart=True)
+    session.receive(RequestHeaders({":path": b"/"}, end=True, modes=modes))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes
+
+
+@pytest.mark.parametrize(("size", "passes"), [(10, False), (12 * 1024, False), (13_000, True)])
+def test_after_a_long_echo_the_response_passes(size: int, passes: bool) -> None:
+    """A server that answers before it has read it all would lose its answer to our close."""
+    session = Session(max_body_bytes=100_000, pass_response=False)
+    session.receive(RequestHeaders({":path": b"/"}, end=False))
+    session.receive(RequestBody(b"x" * size, True))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes

@@ -692,6 +692,19 @@ def test_a_response_in_other_modes_passes(mode: int) -> None:
     assert envoy.status == OK
 
 
+def test_a_stream_that_begins_with_its_response() -> None:
+    """Where the filter does not send requests, the configuration comes with the response."""
+    first = response_headers()
+    first.protocol_config = config(Mode.NONE, Mode.BUFFERED)
+    envoy = Envoy(passing=True)
+
+    assert envoy.say(first, response_body(b"x", end=True)) == [
+        LET_RESPONSE_HEADERS_PASS,
+        LET_RESPONSE_BODY_PASS,
+    ]
+    assert envoy.status == OK
+
+
 def test_a_response_without_a_body() -> None:
     """Its headers are its end; where the mode hides the body, they are ours."""
     empty = Envoy(passing=True)

@@ -27,7 +27,9 @@ def test_a_name_that_can_be_a_header_is_told(name: str, in_body_answer: bool) ->
 
 
 @pytest.mark.parametrize("in_body_answer", [True, False])
-@pytest.mark.parametrize("name", ["", "a\nb", "a\r\nx: y", "\0", "\x7f", "\x85", "x" * 1025])
+@pytest.mark.parametrize(
+    "name", ["", "a\nb", "a\r\nx: y", "\0", "\x7f", "\x85", " a", "a ", "x" * 1025]
+)
 def test_a_name_that_cannot_is_left_out_and_a_clients_is_removed(
     name: str, in_body_answer: bool
 ) -> None:

@@ -9,6 +9,7 @@ import ipaddress
 import logging
 import ssl
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import watchfiles
@@ -33,25 +34,25 @@ class CertificateError(Exception):
     """A certificate, key or CA bundle that cannot be used; the message names file and fix."""
 
 
-class SelfSigned:
-    """A certificate of our own making: encryption for gateways that verify nothing."""
-
-    def __init__(self, now: datetime.datetime) -> None:
-        self._context = _context(*_make_pair(now), None)
-
-    def context(self) -> ssl.SSLContext:
-        """The context for the next connection."""
-        return self._context
+Pair = tuple[bytes, bytes]
+"""A certificate and its key, each as PEM."""
 
 
-class FromFolder:
-    """`tls.crt` and `tls.key` of a folder.  Written by `reload` only."""
+class Certificates:
+    """What a port shows its clients, and what it asks of them.  Written by `reload` only."""
 
-    def __init__(self, folder: Path, client_ca: Path | None, stats: TransportStats) -> None:
-        """Read the pair; raises `CertificateError` if it cannot be served."""
-        self._folder = folder
+    def __init__(
+        self,
+        pair: Callable[[], Pair],
+        folder: Path | None,
+        client_ca: Path | None,
+        stats: TransportStats,
+    ) -> None:
+        """Read everything; raises `CertificateError` if it cannot be served."""
+        self._pair = pair
         self._client_ca = client_ca
         self._stats = stats
+        self._folders = {each for each in (folder, client_ca and client_ca.parent) if each}
         self._contents = self._read()
         self._context = _context(*self._contents)
         self._complaint = ""
@@ -60,18 +61,20 @@ class FromFolder:
         """The context for the next connection."""
         return self._context
 
+    @property
+    def may_change(self) -> bool:
+        """Whether anything is read from files, so that `watch` has something to do."""
+        return bool(self._folders)
+
     async def watch(self) -> None:
-        """Serve each new pair as soon as it stands; never returns."""
-        folders = {self._folder}
-        if self._client_ca is not None:
-            folders.add(self._client_ca.parent)
+        """Serve each new state of the files as soon as it stands; never returns."""
         # A mounted secret changes by one rename of a symlink in the folder, whatever the files'
         # own names are, so that every change in it counts.
-        async for _ in watchfiles.awatch(*folders, watch_filter=None, debounce=_DEBOUNCE_MS):
+        async for _ in watchfiles.awatch(*self._folders, watch_filter=None, debounce=_DEBOUNCE_MS):
             self.reload()
 
     def reload(self) -> bool:
-        """Take the pair as it is now, if it can be served; returns whether it is a new one."""
+        """Take the files as they are now, if they can be served; returns whether they are new."""
         try:
             contents = self._read()
             if contents == self._contents:
@@ -86,14 +89,32 @@ class FromFolder:
             return False
         self._contents, self._context, self._complaint = contents, context, ""
         self._stats.certificate_reloads_total += 1
-        log.info("a new certificate is served, from %s", self._folder)
+        log.info("a new certificate is served, from %s", ", ".join(map(str, self._folders)))
         return True
 
     def _read(self) -> tuple[bytes, bytes, bytes | None]:
-        certificate = _read_file(self._folder / CERTIFICATE)
-        key = _read_file(self._folder / KEY)
         client_ca = None if self._client_ca is None else _read_file(self._client_ca)
-        return certificate, key, client_ca
+        return *self._pair(), client_ca
+
+
+def self_signed(
+    now: datetime.datetime, client_ca: Path | None, stats: TransportStats
+) -> Certificates:
+    """Return a certificate of our own making: encryption for gateways that verify nothing.
+
+    Who calls can be asked for a certificate all the same.
+    """
+    pair = _make_pair(now)
+    return Certificates(lambda: pair, None, client_ca, stats)
+
+
+def from_folder(folder: Path, client_ca: Path | None, stats: TransportStats) -> Certificates:
+    """Return `tls.crt` and `tls.key` of a folder."""
+
+    def read() -> Pair:
+        return _read_file(folder / CERTIFICATE), _read_file(folder / KEY)
+
+    return Certificates(read, folder, client_ca, stats)
 
 
 def _read_file(path: Path) -> bytes:

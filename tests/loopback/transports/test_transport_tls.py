@@ -20,7 +20,12 @@ from cryptography.x509.oid import NameOID
 
 from epp.extproc.transports.limits import Limits, TransportStats
 from epp.extproc.transports.server import Server
-from epp.extproc.transports.tls import CertificateError, FromFolder, SelfSigned
+from epp.extproc.transports.tls import (
+    CertificateError,
+    Certificates,
+    from_folder,
+    self_signed,
+)
 from tests.fakes import raw_http2
 from tests.fakes.echo import ECHO, EchoApp
 from tests.fakes.raw_http2 import message
@@ -92,7 +97,7 @@ async def ask(over: grpc.aio.Channel, *messages: bytes) -> list[bytes]:
 
 
 @asynccontextmanager
-async def watched(certificate: FromFolder) -> AsyncIterator[None]:
+async def watched(certificate: Certificates) -> AsyncIterator[None]:
     """Run the watch as the program does."""
     task = asyncio.ensure_future(certificate.watch())
     await asyncio.sleep(0.3)  # until the folder is being watched; there is nothing to see of it
@@ -106,7 +111,7 @@ async def watched(certificate: FromFolder) -> AsyncIterator[None]:
 
 async def test_the_self_signed_certificate(serve: Serve, mode: Mode) -> None:
     """Without a certificate there is one, good for localhost, and gRPC clients can use it."""
-    server = await serve(EchoApp(), mode, tls=SelfSigned(NOW))
+    server = await serve(EchoApp(), mode, tls=self_signed(NOW, None, TransportStats()))
     root = await served(server)
     async with channel(server, mode, root) as over:
         assert await ask(over, b"x", b"y" * 300_000) == [b"x", b"y" * 300_000]
@@ -120,7 +125,7 @@ async def test_rotation_under_traffic(serve: Serve, mode: Mode, tmp_path: Path) 
     """New connections get the new certificate, and not one call of the old ones fails."""
     stats = TransportStats()
     old = write_pair(tmp_path)
-    certificate = FromFolder(tmp_path, None, stats)
+    certificate = from_folder(tmp_path, None, stats)
     server = await serve(EchoApp(), mode, tls=certificate, stats=stats)
     async with channel(server, mode, old) as over, watched(certificate):
         call = over.stream_stream(ECHO)()
@@ -156,7 +161,7 @@ async def test_a_mounted_secret_is_swapped(serve: Serve, mode: Mode, tmp_path: P
     (mount / "..data").symlink_to("..1")
     for name in ("tls.crt", "tls.key"):
         (mount / name).symlink_to(f"..data/{name}")
-    certificate = FromFolder(mount, None, TransportStats())
+    certificate = from_folder(mount, None, TransportStats())
     server = await serve(EchoApp(), mode, tls=certificate)
     assert await served(server) == old
     async with watched(certificate):
@@ -175,7 +180,7 @@ async def test_a_broken_pair_is_not_served(
     """The pair before it is kept, the reason is logged once, and the next good pair is taken."""
     stats = TransportStats()
     write_pair(tmp_path)
-    certificate = FromFolder(tmp_path, None, stats)
+    certificate = from_folder(tmp_path, None, stats)
     before = certificate.context()
     match broken:
         case "no key":
@@ -211,26 +216,37 @@ def test_an_encrypted_key_is_refused(tmp_path: Path) -> None:
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
     )
     with pytest.raises(CertificateError, match="unencrypted"):
-        FromFolder(tmp_path, None, TransportStats())
+        from_folder(tmp_path, None, TransportStats())
 
 
 def test_a_start_without_files_names_them(tmp_path: Path) -> None:
     """The first pair must be there; what is missing is named."""
     with pytest.raises(CertificateError, match=r"tls\.crt"):
-        FromFolder(tmp_path, None, TransportStats())
+        from_folder(tmp_path, None, TransportStats())
     write_pair(tmp_path)
     with pytest.raises(CertificateError, match=r"ca\.crt"):
-        FromFolder(tmp_path, tmp_path / "ca.crt", TransportStats())
+        from_folder(tmp_path, tmp_path / "ca.crt", TransportStats())
+    with pytest.raises(CertificateError, match=r"ca\.crt"):
+        self_signed(NOW, tmp_path / "ca.crt", TransportStats())
 
 
-async def test_clients_must_show_a_certificate(serve: Serve, mode: Mode, tmp_path: Path) -> None:
-    """With a client CA, who shows no certificate of it gets no call; who does, does."""
+@pytest.mark.parametrize("is_ours", [False, True])
+async def test_clients_must_show_a_certificate(
+    serve: Serve, mode: Mode, tmp_path: Path, is_ours: bool
+) -> None:
+    """With a client CA, who shows no certificate of it gets no call, whosever our own pair is."""
     root = write_pair(tmp_path / "server")
     ours, other = tmp_path / "client", tmp_path / "other"
     write_pair(ours, "gateway")
     write_pair(other, "somebody")
-    tls = FromFolder(tmp_path / "server", ours / "tls.crt", TransportStats())
+    stats, client_ca = TransportStats(), ours / "tls.crt"
+    if is_ours:
+        tls = self_signed(NOW, client_ca, stats)
+    else:
+        tls = from_folder(tmp_path / "server", client_ca, stats)
     server = await serve(EchoApp(), mode, tls=tls)
+    if is_ours:
+        root = await served(server)
     pair = [(ours / name).read_bytes() for name in ("tls.key", "tls.crt")]
     async with channel(server, mode, root, *pair) as over:
         assert await ask(over, b"x") == [b"x"]
@@ -245,7 +261,7 @@ async def test_clients_must_show_a_certificate(serve: Serve, mode: Mode, tmp_pat
 
 async def test_plaintext_to_a_tls_port(serve: Serve, mode: Mode) -> None:
     """The connection goes; it is counted; nobody else notices; nothing is logged above debug."""
-    server = await serve(EchoApp(), mode, tls=SelfSigned(NOW))
+    server = await serve(EchoApp(), mode, tls=self_signed(NOW, None, TransportStats()))
     root = await served(server)
     async with channel(server, mode, root) as over:
         assert await ask(over, b"x") == [b"x"]
@@ -262,7 +278,9 @@ async def test_plaintext_to_a_tls_port(serve: Serve, mode: Mode) -> None:
 async def test_a_silent_tls_client(serve: Serve, mode: Mode) -> None:
     """Who never begins the handshake is disconnected, and counts as open until then."""
     limits = Limits(handshake_timeout_s=0.2)
-    server = await serve(EchoApp(), mode, tls=SelfSigned(NOW), limits=limits)
+    server = await serve(
+        EchoApp(), mode, tls=self_signed(NOW, None, TransportStats()), limits=limits
+    )
     async with raw_http2.connect(server.port) as peer:
         await eventually(lambda: server.stats.connections == 1)
         async with asyncio.timeout(10):
@@ -273,7 +291,7 @@ async def test_a_silent_tls_client(serve: Serve, mode: Mode) -> None:
 @pytest.mark.parametrize("protocols", [(), ("h2",), ("h2", "http/1.1")])
 async def test_raw_http2_over_tls(serve: Serve, mode: Mode, protocols: tuple[str, ...]) -> None:
     """With ALPN and, as old clients do, without."""
-    server = await serve(EchoApp(), mode, tls=SelfSigned(NOW))
+    server = await serve(EchoApp(), mode, tls=self_signed(NOW, None, TransportStats()))
     async with raw_http2.connect(server.port, trusting(None, *protocols)) as peer:
         peer.authority = mode.authority
         await peer.greet()
@@ -287,7 +305,7 @@ async def test_raw_http2_over_tls(serve: Serve, mode: Mode, protocols: tuple[str
 
 async def test_drain_over_tls(serve: Serve, mode: Mode) -> None:
     """Draining ends TLS connections as well, after their calls."""
-    server = await serve(EchoApp(), mode, tls=SelfSigned(NOW))
+    server = await serve(EchoApp(), mode, tls=self_signed(NOW, None, TransportStats()))
     root = await served(server)
     async with channel(server, mode, root) as over:
         call = over.stream_stream(ECHO)()
