@@ -3,9 +3,11 @@
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim AS build
 WORKDIR /src
-COPY requirements.txt ./
+COPY requirements.txt requirements-build.txt ./
 RUN python -m venv /opt/epp \
  && /opt/epp/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY epp epp
 COPY datastore datastore
@@ -13,7 +15,8 @@ COPY registry registry
 COPY artifacts artifacts
 COPY console console
 COPY protos protos
-RUN /opt/epp/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation -w /opt/wheel . \
+ && /opt/epp/bin/pip install --no-cache-dir --no-deps --no-index /opt/wheel/*.whl
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/epp /opt/epp

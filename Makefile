@@ -43,6 +43,7 @@ check: setup  ## what must hold before a commit
 	$(BIN)/python -m protos.generate --check
 	$(BIN)/python -m epp.docs --check
 	$(BIN)/python -m deploy.check
+	$(BIN)/mkdocs -q build --strict
 
 format: setup
 	$(BIN)/ruff format .
@@ -57,6 +58,7 @@ proto: setup
 lock:  ## pin every dependency with hashes and without index addresses
 	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra demo --extra s3 --extra test --extra dev -o requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra s3 -c requirements-dev.txt -o requirements.txt pyproject.toml
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --all-build-deps --only-build-deps -c requirements-dev.txt -o requirements-build.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info site

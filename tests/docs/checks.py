@@ -35,11 +35,11 @@ KUBECTL_FLAGS = {
     "-n": True, "--namespace": True, "-f": True, "-k": True, "-o": True, "-l": True, "-c": True,
     "-p": True, "-w": False, "-A": False, "--type": True, "--timeout": True, "--replicas": True,
     "--server-side": False, "--ignore-not-found": False, "--all": False, "--for": True,
-    "--sort-by": True, "--field-selector": True, "--cert": True, "--key": True,
+    "--sort-by": True, "--field-selector": True, "--clusterrole": True, "--serviceaccount": True,
 }  # fmt: skip
 KINDS = {
     "infmodel", "inferencemodels", "inferencepool", "inferencepools", "pods", "events", "lease",
-    "leases", "deployment", "deploy", "crd", "secret", "configmap", "clusterrole", "clusterrolebinding",
+    "leases", "deployment", "deploy", "crd", "secret", "configmap",
 }  # fmt: skip
 DOCKER_RUN_FLAGS = {
     "--rm": False, "--read-only": False, "--tmpfs": True, "-p": True, "-v": True, "--network": True,
@@ -144,6 +144,8 @@ def _kubectl(words: Words, sketch: bool) -> Found:
 
 
 def _kustomization(path: str) -> Found:
+    if not path.startswith("deploy"):
+        return  # the reader's own, which the page shows
     if not (ROOT / path / "kustomization.yaml").exists():
         yield f"there is no kustomization in {path}"
     elif not render(ROOT / path):
@@ -151,7 +153,7 @@ def _kustomization(path: str) -> Found:
 
 
 def _is_there(path: str) -> bool:
-    """A path of the repository, standard input, or a file that the reader has: not under deploy/."""
+    """A path of the repository, standard input, or a file that the reader has."""
     return (ROOT / path).exists() or path == "-" or not path.startswith(("deploy", "epp", "docs"))
 
 

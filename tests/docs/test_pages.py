@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from deploy.render import render
 from tests.docs import pages
 from tests.docs.pages import ROOT, Page, slug
+from tests.docs.shell import commands_of
 
 PAGES = {page.name: page for page in pages.every()}
 DOCS = [name for name in PAGES if name.startswith("docs/")]
@@ -122,5 +124,32 @@ def test_anchors_are_those_that_sites_make(title: str, anchor: str) -> None:
 
 def test_a_dead_link_is_found() -> None:
     """The check can fail."""
-    page = Page("docs/x.md", "[a](nothing.md) [b](protocol.md#nothing) [c](#x)\n# X\n")
+    page = Page("docs/x.md", "[a](nothing.md) [b](protocol.md#nothing) [c](protocol.md#errors)")
     assert [_leads(page, link) for link in page.links] == [False, False, True]
+
+
+def test_kustomizations_on_the_pages_build_on_what_is_shipped() -> None:
+    """The paths that they name exist, from where the page says that they lie."""
+    found = [
+        b for page in PAGES.values() for b in page.blocks if b.file.endswith("kustomization.yaml")
+    ]
+    assert found
+    for block in found:
+        folder = (ROOT / block.file).parent
+        for resource in yaml.safe_load(block.text)["resources"]:
+            assert (folder / resource).resolve().joinpath("kustomization.yaml").exists(), resource
+
+
+def test_the_way_back_removes_all_but_the_crd() -> None:
+    """What the page deletes by name is what the base applies."""
+    applied = {
+        f"{obj['kind'].lower()}/{obj['metadata']['name']}"
+        for obj in render(ROOT / "deploy" / "kustomize" / "base")
+        if obj["kind"] != "CustomResourceDefinition"
+    }
+    (command,) = [
+        c
+        for c in commands_of(PAGES["docs/kubernetes.md"])
+        if c.words[:2] == ("kubectl", "delete") and "crd" not in c.words
+    ]
+    assert {word for word in command.words if "/" in word} == applied
