@@ -59,22 +59,21 @@ class Deframer:
                 return (data[_PREFIX:],)
         return self._feed(data)
 
-    @property
     def _is_refused(self) -> bool:
         return self.refusal is not None
 
     def _feed(self, data: bytes) -> list[bytes]:
-        if self._is_refused:
+        if self._is_refused():
             return []
         buffer = self._buffer
         if buffer is None:
             messages, at = self._split(data)
-            if not self._is_refused and at < len(data):
+            if not self._is_refused() and at < len(data):
                 self._buffer = bytearray(data[at:])
             return messages
         buffer += data
         messages, at = self._split(buffer)
-        if self._is_refused or at == len(buffer):
+        if self._is_refused() or at == len(buffer):
             self._buffer = None
         elif at:
             del buffer[:at]
