@@ -17,6 +17,7 @@ PARTS: dict[str, str] = {
     "pipeline": "Our own code per request, without sockets",
     "body": "A body's growth, without sockets",
     "transport": "The http2 transport, without sockets",
+    "artifacts": "Pull of a pinned model, beside the usual tools",
     "streams": "ext_proc streams on one core, under h2load",
 }
 """Name of benchmarks/bench_NAME.py, and the title of its table."""
