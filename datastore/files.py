@@ -31,6 +31,14 @@ RESCAN_S = 5.0
 FIRST_RESCAN_S = 0.2
 """How soon the first rescan is, each one being later: it finds what came before notifications."""
 
+SETTLE_S = 0.1
+"""How long files must have been left alone before a change of them counts.
+
+A file that is written in place is empty, then a part of itself, and either may read well."""
+
+SETTLE_ATTEMPTS = 20
+"""How often they are looked at while somebody writes to them all the time."""
+
 SOURCE = "manifests"
 
 Place = tuple[Kind, str, ObjectName]
@@ -94,14 +102,34 @@ class FileSource:
     async def load_once(self) -> None:
         """Read everything and apply it as one batch; raises ManifestsError and changes nothing."""
         async with self._loading:
-            await self._load()
+            try:
+                scan = await asyncio.to_thread(self._scan)
+            except OSError as error:
+                raise self._gone(error) from error
+            self._take(scan)
 
-    async def _load(self) -> None:
-        try:
-            scan = await asyncio.to_thread(self._scan)
-        except OSError as error:
-            self._signature = None
-            raise self._failed((self._missing(error),)) from error
+    async def load_settled(self) -> None:
+        """Do the same once nobody is writing to the files any more."""
+        async with self._loading:
+            try:
+                scan = await self._settled_scan()
+            except OSError as error:
+                raise self._gone(error) from error
+            self._take(scan)
+
+    async def _settled_scan(self) -> _Scan:
+        """Read the files when they are as they were a while before; raises OSError."""
+        for _ in range(SETTLE_ATTEMPTS):
+            # Absent files are waited for too: a folder may be away only while it is replaced.
+            before = await self._look()
+            await asyncio.sleep(SETTLE_S)
+            if before is not None and before == await self._look():
+                scan = await asyncio.to_thread(self._scan)
+                if scan.signature == before:
+                    return scan
+        return await asyncio.to_thread(self._scan)
+
+    def _take(self, scan: _Scan) -> None:
         self._signature = scan.signature
         _tell_once(scan.warnings, self._told_warnings, logging.WARNING)
         for kind in scan.unread.keys() - self._told_unread:
@@ -129,7 +157,7 @@ class FileSource:
             if await self._is_noticed(wait_s) or await self._is_different():
                 # Whatever is wrong has been logged and counted; the last good state stays.
                 with contextlib.suppress(ManifestsError):
-                    await self.load_once()
+                    await self.load_settled()
             wait_s = min(wait_s * 2, self._rescan_s)
 
     async def _is_noticed(self, wait_s: float) -> bool:
@@ -142,10 +170,14 @@ class FileSource:
         return True
 
     async def _is_different(self) -> bool:
+        return await self._look() != self._signature
+
+    async def _look(self) -> Signature | None:
+        """Return what changes when the files do; None where there is nothing."""
         try:
-            return await asyncio.to_thread(self._folder.signature) != self._signature
+            return await asyncio.to_thread(self._folder.signature)
         except OSError:
-            return self._signature is not None
+            return None
 
     async def _notice(self) -> None:
         """Pass on the kernel's notifications; begin again when the folder is another one."""
@@ -198,6 +230,10 @@ class FileSource:
             tuple(_differences(self._held, held)),
             held,
         )
+
+    def _gone(self, error: OSError) -> ManifestsError:
+        self._signature = None
+        return self._failed((self._missing(error),))
 
     def _missing(self, error: OSError) -> Finding:
         return Finding(

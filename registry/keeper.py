@@ -61,6 +61,7 @@ class Keeper:
         self.last_error = ""
         self.succeeded_at: float | None = None
         self.looks = 0
+        self.looking = False
         self._tools = tools
         self._due: dict[str | None, float] = {}
         self._failures: dict[str | None, int] = {}
@@ -84,12 +85,14 @@ class Keeper:
         """Look once and do what follows; None where nothing could be known."""
         began = _now()
         self.looks += 1
+        self.looking = True
         try:
             outcome = await self._look(only)
         except (RegistryError, ClusterError) as error:
             self._failed(error, only)
             return None
         finally:
+            self.looking = False
             self._tools.metrics.pass_seconds.observe(_now() - began)
         self._succeeded(outcome, only)
         return outcome

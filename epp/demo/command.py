@@ -40,7 +40,7 @@ def demo(
         seen = asyncio.run(_play(keep=keep, port=port))
     except ChildEnded as error:
         fail(str(error), fix=f"is port {port} free?" if port else "")
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, asyncio.CancelledError):  # the former before there is a loop
         raise SystemExit(EXIT_INTERRUPTED) from None
     for check in seen.broken:
         say(f"did not hold: {check.promise} {check.detail}".rstrip(), to=stderr())
@@ -49,7 +49,7 @@ def demo(
 
 
 async def _play(*, keep: bool, port: int) -> Seen:
-    _end_on_sigterm()
+    _end_on_signals()
     seen = Seen()
     async with contextlib.AsyncExitStack() as stack:
         with waiting("starting five model servers, the picker and Envoy"):
@@ -72,8 +72,13 @@ async def _perform(what: str, act: Awaitable[None], seen: Seen) -> None:
         seen.check(f"{what}: every request is answered", held=False, detail=repr(error))
 
 
-def _end_on_sigterm() -> None:
-    """End like on Ctrl-C: everything that was started is stopped."""
+def _end_on_signals() -> None:
+    """End like on Ctrl-C, whatever the signal: everything that was started is stopped.
+
+    A terminal that is closed sends SIGHUP.  A second signal only hurries: what is being waited for
+    is ended by force, and nothing is left out, as KeyboardInterrupt could at any line.
+    """
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -163,7 +163,8 @@ class Stream:
                 self._headers = event.headers
             elif self._response is not None:
                 self._watch(event, started)
-            self._refuse_overload(event)
+            if type(event) is RequestBody:
+                self._refuse_overload(event)
             answer = self._session.receive(event)
             return self._decide(answer, started) if isinstance(answer, Ask) else answer
         except RequestError as error:
@@ -176,11 +177,12 @@ class Stream:
             message = f"The picker failed on request {request_id or '(no x-request-id)'}."
             return self._refuse(Internal(message), started)
 
-    def _refuse_overload(self, event: Event) -> None:
-        if type(event) is RequestBody and self._session.state is State.BODY:
-            service = self._service
-            if service.buffered_bytes + len(event.data) > service.limits.max_buffered_bytes:
-                raise Overloaded("The picker holds too many request bodies at once; try again.")
+    def _refuse_overload(self, event: RequestBody) -> None:
+        service = self._service
+        if service.buffered_bytes + len(event.data) <= service.limits.max_buffered_bytes:
+            return
+        if self._session.state is State.BODY:
+            raise Overloaded("The picker holds too many request bodies at once; try again.")
 
     def _decide(self, ask: Ask, started: float) -> tuple[Action, ...]:
         service = self._service
@@ -304,9 +306,9 @@ class Stream:
 
     def _reply(self, actions: tuple[Action, ...]) -> Reply:
         if type(actions[-1]) is not Close:
-            return Reply(tuple(map(codec.encode, actions)))
+            return Reply(tuple([codec.encode(action) for action in actions]))
         self._finish()
-        return Reply(tuple(map(codec.encode, actions[:-1])), OK)
+        return Reply(tuple([codec.encode(action) for action in actions[:-1]]), OK)
 
     def _count_buffered(self) -> None:
         now = self._session.buffered_bytes

@@ -162,7 +162,7 @@ class Session:
                 self._ask_trailers = True
                 return self._ask_with_body()
             case State.RELAY:
-                return self._request_ended((_CONTINUE_TRAILERS,))
+                return self._relay_ended((_CONTINUE_TRAILERS,))
             case State.RESPONSE:
                 return (_CONTINUE_TRAILERS,)  # they follow the one body message when BUFFERED
             case State.DONE:
@@ -225,8 +225,9 @@ class Session:
 
     def abandon(self) -> None:
         """The stream is gone: forget what was collected."""
-        self._forget_body()
-        self.state = State.DONE
+        if self.state is not State.DONE or self.buffered_bytes:
+            self._forget_body()
+            self.state = State.DONE
 
     # --- the request ----------------------------------------------------------------------
 
@@ -274,17 +275,20 @@ class Session:
         if self.buffered_bytes > self._max_body_bytes:
             raise self._too_large()
         self._chunks.append(data)
-        whole = self._modes.request in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL)
-        if not end and not whole:
-            return ()
-        partial = not end and self._modes.request is BodyMode.BUFFERED_PARTIAL
-        return self._ask_with_body(partial=partial)
+        if end:
+            return self._ask_with_body()
+        mode = self._modes.request
+        if mode is BodyMode.BUFFERED or mode is BodyMode.BUFFERED_PARTIAL:  # there will be no more
+            return self._ask_with_body(partial=mode is BodyMode.BUFFERED_PARTIAL)
+        return ()
 
     def _ask_with_body(self, *, partial: bool = False) -> Ask:
-        self._early_chunks = len(self._chunks)
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = [body]
-        return self._ask(body, partial=partial)
+        chunks = self._chunks
+        self._early_chunks = len(chunks)
+        if len(chunks) != 1:
+            chunks = self._chunks = [b"".join(chunks)]
+        self.state = State.ASKED
+        return Ask(self._headers, chunks[0], self._subset, partial)
 
     def _ask(
         self,
@@ -354,7 +358,13 @@ class Session:
             actions: tuple[Action, ...] = tuple(RequestChunk(d, e) for d, e in _cut(data, end))
         else:
             actions = (_CONTINUE_BODY,)
-        return self._request_ended(actions) if end else actions
+        return self._relay_ended(actions) if end else actions
+
+    def _relay_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """The response has been on its way all the while: a close now would cut into it."""
+        if self._modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+            self._pass_response = True
+        return self._request_ended(actions)
 
     def _request_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         self._forget_body()

@@ -1,6 +1,8 @@
 """`epp demo` as a person runs it: it proves its promises, and leaves nothing behind."""
 
 import asyncio
+import contextlib
+import os
 import re
 import signal
 import sys
@@ -83,6 +85,38 @@ async def test_interrupted_while_it_starts_it_leaves_nothing() -> None:
         process.send_signal(signal.SIGTERM)
         await process.wait()
         assert [child for child in children if _exists(f"/proc/{child}")] == []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+async def test_a_closed_terminal_and_an_impatient_person_leave_nothing(number: int) -> None:
+    """Whatever signal comes, once or again and again, all that was started is ended.
+
+    A late one may find the program on its way out, and be what ends it.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *DEMO, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    children: list[int] = []
+    try:
+        async with asyncio.timeout(60):
+            while not children:
+                children = _children(process.pid)
+                await asyncio.sleep(0.02)
+        for _ in range(3):
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by the second
+                process.send_signal(number)
+            await asyncio.sleep(0.05)
+        await process.wait()
+        left = [child for child in children if _exists(f"/proc/{child}")]
+    finally:
+        if process.returncode is None:
+            process.kill()
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+    assert left == []
 
 
 async def test_without_the_wheel_it_says_what_to_install() -> None:

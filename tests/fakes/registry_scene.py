@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import aiohttp
+
 from datastore.kube import KubeClient
 from datastore.kube_auth import Where
 from datastore.reflect import Pace as WatchPace
@@ -107,6 +109,14 @@ class Scene:
         self.ids[name] = made["id"]
         return str(made["id"])
 
+    async def deploy(self, *names: str) -> None:
+        """Order version v8 of a model under these names, and wait until they run."""
+        self.model("mnist", "v8")
+        self.runtime()
+        for name in names:
+            self.intend(name)
+        await self.until(lambda: all(self.states(n) == [("v8", "RUNNING")] for n in names))
+
     def order(self, name: str, **fields: Any) -> None:
         """Change an order."""
         self.registry.change("inference_services", self.ids[name], **fields)
@@ -166,6 +176,12 @@ class Scene:
             body for body in found
             if body["metadata"].get("labels", {}).get(INTENT_LABEL) == self.ids[name]
         ]  # fmt: skip
+
+    async def ask(self, path: str) -> str:
+        """Return what the reconciler's own HTTP server answers."""
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return await response.text()
 
     # Time
 

@@ -126,6 +126,33 @@ async def test_follows_a_mounted_configmap(tmp_path: Path) -> None:
         assert store.model(named("m1")) is None
 
 
+async def test_a_file_that_is_being_written_is_not_served_in_parts(tmp_path: Path) -> None:
+    """Written in place, a file is empty, then a part of itself: neither was ever meant."""
+    file = tmp_path / "models.yaml"
+    text = "---\n".join(model_text(f"m{number}") for number in range(20))
+    file.write_text(text)
+    store, seen = Store(), set()
+
+    def apply(events: Sequence[Event]) -> None:
+        store.apply(events)
+        seen.add(store.model_count)
+
+    source = FileSource(tmp_path, apply, rescan_s=0.01, first_rescan_s=0.01, debounce_ms=1)
+    await source.load_once()
+    task = asyncio.ensure_future(source.run())
+    with file.open("w") as stream:
+        await asyncio.sleep(0.03)
+        for part in [*text.split("---\n"), model_text("last")]:
+            stream.write(f"---\n{part}")
+            stream.flush()
+            await asyncio.sleep(0.02)
+    await eventually(lambda: store.model(named("last")) is not None)
+    task.cancel()
+    await asyncio.wait([task])
+
+    assert seen == {20, 21}
+
+
 async def test_a_rescan_finds_what_no_notification_told(tmp_path: Path) -> None:
     """A symlink to a file elsewhere: nothing happens in the watched folder."""
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere.yaml"

@@ -72,7 +72,7 @@ class Mirror:
     async def until(self, expected: dict[str, str]) -> None:
         """Wait until this is what is known."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while self.now != expected:
                     self.changed.clear()
                     await self.changed.wait()
@@ -123,7 +123,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
     mirror = Mirror()
     async with watching(client, mirror) as watch:
         await mirror.until(dict.fromkeys("abcdefgh", "x"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await watch.synced.wait()
         api.put(model("a", "y"))
         api.put(model("z"))
@@ -136,7 +136,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
 async def test_nothing_there_is_an_answer(api: ApiServer, client: KubeClient) -> None:
     """An empty list syncs."""
     mirror = Mirror()
-    async with watching(client, mirror) as watch, asyncio.timeout(10):
+    async with watching(client, mirror) as watch, asyncio.timeout(30):
         await watch.synced.wait()
     assert watch.state is State.SYNCED
 
@@ -275,7 +275,10 @@ async def test_bookmarks_move_our_place(api: ApiServer, client: KubeClient) -> N
         await watch.synced.wait()
         for number in range(5):
             api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}})
-        await asyncio.sleep(0.4)
+        told = watch.counters.events
+        async with asyncio.timeout(30):
+            while watch.counters.events < told + 2:
+                await asyncio.sleep(0.01)
         api.compact()
         api.cut_watches()
         api.put(model("a"))
@@ -319,7 +322,7 @@ async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> N
 
 
 async def until_listed(mirror: Mirror) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not any(isinstance(change, Listed) for change in mirror.told):
             mirror.changed.clear()
             await mirror.changed.wait()
@@ -365,6 +368,12 @@ async def test_a_large_object_and_a_bad_one(api: ApiServer, client: KubeClient) 
         await mirror.until({"a": "x", "b": "UnsupportedPoolRef"})
 
 
+async def until_state(watch: Reflector[Value], state: State) -> None:
+    async with asyncio.timeout(30):
+        while watch.state is not state:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_missing_kind_is_waited_for(
     api: ApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -374,12 +383,11 @@ async def test_a_missing_kind_is_waited_for(
     api.uninstall("inferencemodels", "inference.networking.x-k8s.io")
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        states = [watch.state]
+        await until_state(watch, State.MISSING)
         api.storage.serve(resource)
         api.put(model("a"))
         await mirror.until({"a": "x"})
-    assert [*states, watch.state] == [State.MISSING, State.SYNCED]
+        await until_state(watch, State.SYNCED)
     assert len([r for r in caplog.records if "install its CRD" in r.message]) == 1
 
 
@@ -406,8 +414,7 @@ async def test_a_missing_permission_is_named(
     api.access.users[api.token] = User("someone", rules=())
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        assert watch.state is State.FORBIDDEN
+        await until_state(watch, State.FORBIDDEN)
         api.access.users[api.token] = User("someone")
         await mirror.until({"a": "x"})
     told = [r.message for r in caplog.records if 'resources: ["inferencemodels"]' in r.message]

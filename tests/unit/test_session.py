@@ -580,11 +580,24 @@ def test_an_upgrade_is_decided_at_its_headers(headers: dict[str, bytes], is_upgr
 
 
 def test_the_bytes_of_an_upgrade_are_relayed() -> None:
-    """Full duplex: each chunk passes as it comes; the stream ends with the request."""
+    """Full duplex: each chunk passes as it comes; the stream ends with the response.
+
+    It has been on its way all the while, so that a close at the request's end would cut into it.
+    """
     stream = played([RequestHeaders(UPGRADE, False)])
 
     assert stream.actions == [AnswerRequestHeaders(ROUTE)]
     assert stream.play(RequestBody(b"ping", False)) == (RequestChunk(b"ping", False),)
+    assert stream.play(RequestBody(b"", True)) == (RequestChunk(b"", True),)
+    assert stream.play(ResponseBody(b"pong", False)) == (ResponseChunk(b"pong", False),)
+    assert stream.play(ResponseBody(b"", True)) == (ResponseChunk(b"", True), Close())
+
+
+def test_an_upgrade_whose_response_is_not_in_full_duplex_ends_with_its_request() -> None:
+    """What Envoy has queued for us there, it forwards when the stream closes."""
+    modes = Modes(BodyMode.FULL_DUPLEX_STREAMED, BodyMode.STREAMED)
+    stream = played([RequestHeaders(UPGRADE, False, modes)])
+
     assert stream.play(RequestBody(b"", True)) == (RequestChunk(b"", True), Close())
 
 

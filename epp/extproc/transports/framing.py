@@ -59,18 +59,21 @@ class Deframer:
                 return (data[_PREFIX:],)
         return self._feed(data)
 
+    def _is_refused(self) -> bool:
+        return self.refusal is not None
+
     def _feed(self, data: bytes) -> list[bytes]:
-        if self.refusal is not None:
+        if self._is_refused():
             return []
         buffer = self._buffer
         if buffer is None:
             messages, at = self._split(data)
-            if self.refusal is None and at < len(data):
+            if not self._is_refused() and at < len(data):
                 self._buffer = bytearray(data[at:])
             return messages
         buffer += data
         messages, at = self._split(buffer)
-        if self.refusal is not None or at == len(buffer):
+        if self._is_refused() or at == len(buffer):
             self._buffer = None
         elif at:
             del buffer[:at]
@@ -107,7 +110,7 @@ class Deframer:
         return None
 
 
-def _length(buffer: bytearray, at: int) -> int:
+def _length(buffer: bytes | bytearray, at: int) -> int:
     return int.from_bytes(buffer[at + 1 : at + _PREFIX], "big")
 
 
