@@ -56,7 +56,11 @@ def envoy_config(
         int, typer.Option(min=-1, max=65535, help="On 127.0.0.1; -1 = no admin interface.")
     ] = DEFAULTS.admin_port,
     failure_mode_allow: Annotated[
-        bool, typer.Option(help="Send requests on without a pick when the picker is away.")
+        bool,
+        typer.Option(
+            help="Send requests on without a pick when the picker is away; Envoy heeds it only"
+            " where --request-body is not full-duplex."
+        ),
     ] = DEFAULTS.failure_mode_allow,
     message_timeout_s: Annotated[
         float | None,

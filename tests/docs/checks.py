@@ -223,7 +223,7 @@ def exposed_ports() -> set[str]:
 
 
 def _make(words: Words, _sketch: bool) -> Found:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     for word in words:
         if "=" not in word and word not in targets:
             yield f"the Makefile has no {word}"

@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,27 @@ def test_stories_have_a_test_that_tells_them() -> None:
             assert Path(page).name in (pages.ROOT / test).read_text("utf-8"), (page, test)
 
 
+STORIES = {*TOLD_BY, "docs/quick-start.md"}
+
+
+@pytest.mark.parametrize("name", sorted(PAGES.keys() - STORIES))
+def test_output_is_shown_where_it_is_compared(name: str) -> None:
+    """Output that a page shows goes stale unless a test reads it: only stories show any."""
+    blocks = PAGES[name].blocks
+    pairs = pairwise(blocks)
+    assert [after for one, after in pairs if (one.language, after.language) == ("sh", "text")] == []
+    shown = [line for b in blocks if b.language == "console" for line in b.text.splitlines()]
+    assert [line for line in shown if not line.startswith("$ ")] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_block_is_overlooked(name: str) -> None:
+    """A block that is indented, or fenced with tildes, would be read by nobody here."""
+    page = PAGES[name]
+    assert re.findall(r"^(?:[ \t]+```|~~~).*$", page.text, re.MULTILINE) == []
+    assert page.text.count("\n```") == 2 * len(page.blocks), "a fence is not closed"
+
+
 def _is_quick(command: Command) -> bool:
     """Whether a command needs no cluster and ends by itself, so that it can be run here."""
     program, *words = command.words
@@ -145,6 +167,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", QUICK)
 async def test_commands_that_need_no_cluster_are_run(name: str, tmp_path: Path) -> None:
     """In the page's order, beside the files that the page shows; Envoy takes what it gets."""

@@ -15,6 +15,8 @@ import pytest_asyncio
 
 from tests.docs.pages import ROOT
 
+pytestmark = pytest.mark.timeout(180)
+
 PACKAGES = ("epp", "datastore", "registry", "artifacts", "console", "protos")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -105,7 +107,6 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[I
     yield Installed(folder, wheel)
 
 
-@pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("program", "words"),
     [

@@ -104,6 +104,7 @@ def _leaves(nav: Any) -> list[str]:
     return [leaf for part in parts for leaf in _leaves(part)]
 
 
+@pytest.mark.timeout(180)
 async def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "mkdocs", "-q", "build", "--strict", "-d", str(tmp_path / "site")),
