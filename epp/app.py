@@ -127,7 +127,7 @@ class Picker:
         """Fill the store and open the ports.  Raises StartError."""
         settings = self._settings
         await self._source.start()
-        if self._eds is not None:
+        if self._eds is not None and self._settings.standalone:
             self._write_eds()
         limits = _transport_limits(settings)
         health = HealthService(self._health)
@@ -212,7 +212,7 @@ class Picker:
             self._store,
             self._stack,
             on_change=self._follow,
-            on_known=self._extproc.become_synced,
+            on_known=self._become_known,
             readiness=self._readiness,
             metrics=self._metrics,
             rng=self._rng,
@@ -226,6 +226,11 @@ class Picker:
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))
 
+    def _become_known(self) -> None:
+        """The source has told everything that there is."""
+        self._extproc.become_synced()
+        self._write_eds_soon()
+
     def _follow(self, changes: Changes) -> None:
         """Let those parts know that go by what the store says."""
         if changes.endpoints or changes.pools:
@@ -237,7 +242,8 @@ class Picker:
 
     def _write_eds_soon(self) -> None:
         """Bring Envoy's EDS files up to date, once for all changes of a short while."""
-        if self._eds is not None and self._eds_write is None:
+        # While the cluster is only half known, what an earlier run has written is nearer the truth.
+        if self._eds is not None and self._eds_write is None and self._extproc.synced:
             self._eds_write = self._loop.call_later(EDS_GATHER_S, self._write_eds)
 
     def _write_eds(self) -> None:
