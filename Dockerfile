@@ -3,9 +3,11 @@
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim AS build
 WORKDIR /src
-COPY requirements.txt ./
+COPY requirements.txt requirements-build.txt ./
 RUN python -m venv /opt/epp \
  && /opt/epp/bin/pip install --no-cache-dir --require-hashes -r requirements.txt
+RUN python -m venv /opt/build \
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes -r requirements-build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY epp epp
 COPY datastore datastore
@@ -13,7 +15,8 @@ COPY registry registry
 COPY artifacts artifacts
 COPY console console
 COPY protos protos
-RUN /opt/epp/bin/pip install --no-cache-dir --no-deps --no-build-isolation .
+RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation -w /opt/wheel . \
+ && /opt/epp/bin/pip install --no-cache-dir --no-deps --no-index /opt/wheel/*.whl
 
 FROM python:${PYTHON}-slim
 COPY --from=build /opt/epp /opt/epp
@@ -22,5 +25,7 @@ ENV PATH=/opt/epp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 # emptyDir when the root file system is read-only (docker run --read-only --tmpfs /tmp).
 USER 65532:65532
 EXPOSE 9002 9003 9090
+# `epp serve` unless told otherwise; arguments that are only flags are `epp serve`'s too. The two other
+# programs are in the image as well: give epp-artifacts or epp-registry as the command.
 ENTRYPOINT ["epp"]
 CMD ["serve"]

@@ -5,7 +5,7 @@ BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
 
-.PHONY: setup demo demo-registry test test-s3 test-cluster check format bench proto lock clean
+.PHONY: setup demo demo-registry test test-slow test-s3 test-cluster check format bench proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -26,7 +26,14 @@ test: setup  ## every test
 	$(BIN)/pytest -n $(JOBS) --dist loadfile --transport=$(TRANSPORT)
 
 test-s3: setup  ## pins on a real S3 server, large cases too: Ceph's radosgw, or the one S3_ENDPOINT names
-	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile tests/artifacts
+	$(if $(S3_ENDPOINT),,$(BIN)/python -m tests.artifacts.radosgw) $(BIN)/pytest -n $(JOBS) --dist loadfile -m 'slow or not slow' tests/artifacts
+
+test-slow: setup  ## half an hour of random faults (CHAOS_S=seconds for less), and other long tests
+	$(BIN)/pytest -m slow
+
+test-cluster: setup  ## tests/cluster against a real API server: make test-cluster KUBECONFIG=... (the CRDs must be installed)
+	$(if $(KUBECONFIG),,$(error give the cluster: make test-cluster KUBECONFIG=path))
+	$(BIN)/pytest tests/cluster --kubeconfig=$(KUBECONFIG)
 
 check: setup  ## what must hold before a commit
 	$(BIN)/ruff format --check .
@@ -35,6 +42,8 @@ check: setup  ## what must hold before a commit
 	$(BIN)/lint-imports
 	$(BIN)/python -m protos.generate --check
 	$(BIN)/python -m epp.docs --check
+	$(BIN)/python -m deploy.check
+	$(BIN)/mkdocs -q build --strict
 
 format: setup
 	$(BIN)/ruff format .
@@ -49,6 +58,7 @@ proto: setup
 lock:  ## pin every dependency with hashes and without index addresses
 	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra demo --extra s3 --extra test --extra dev -o requirements-dev.txt pyproject.toml
 	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --extra s3 -c requirements-dev.txt -o requirements.txt pyproject.toml
+	$(BIN)/pip-compile -q --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --allow-unsafe --all-build-deps --only-build-deps -c requirements-dev.txt -o requirements-build.txt pyproject.toml
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info site

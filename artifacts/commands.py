@@ -77,7 +77,8 @@ class Run:
 
         namespace, slash, secret = name.rpartition("/")
         chosen = namespace if slash else self.environment.get("POD_NAMESPACE", "default")
-        return await connection_from_secret(chosen, secret, self.settings.storage_key, base)
+        key = self.settings.storage_key
+        return await connection_from_secret(chosen, secret, key, base, environment=self.environment)
 
     @asynccontextmanager
     async def open(self, pin: Pin, *, allow_floating: bool) -> AsyncIterator[Artifact]:

@@ -9,6 +9,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _ABSENT = {errno.ENOENT, errno.ENOTDIR}
 _NO_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP}
+_OCTAL = re.compile(rb"\\([0-7]{3})")
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 
@@ -62,6 +64,23 @@ def exchange(one: Path, other: Path) -> bool:
     if code in _NO_EXCHANGE:
         return False
     raise OSError(code, os.strerror(code), str(other))
+
+
+def is_mount_point(path: Path) -> bool:
+    """Whether something is mounted at `path`; a bind mount of the same disk counts too."""
+    if os.path.ismount(path):
+        return True
+    try:
+        table = Path("/proc/self/mountinfo").read_bytes()
+    except OSError:
+        return False
+    return os.fsencode(path) in mount_points(table)
+
+
+def mount_points(table: bytes) -> set[bytes]:
+    """Return the paths in a mountinfo table, in which a space is spelled `\\040`."""
+    fields = [line.split(b" ") for line in table.splitlines()]
+    return {_OCTAL.sub(lambda code: bytes([int(code[1], 8)]), f[4]) for f in fields if len(f) > 4}
 
 
 def flush(folder: Path) -> None:

@@ -5,6 +5,7 @@ the InferenceService's `storage.parameters` in STORAGE_OVERRIDE_CONFIG.  A stora
 type or bucket arrives with the literal placeholder for them, to be filled in here.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,10 +79,14 @@ def plan_initializer(arguments: Sequence[str], environment: Mapping[str, str]) -
 
 
 def termination_message(digests: Mapping[str, str]) -> str:
-    """Return what the pod's status shall say: the digest, or a line `digest target` for each."""
+    """Return what the pod's status shall say: the digest, or JSON where there are several.
+
+    Then `digest` is the outermost folder's, the model that adapters lie below.
+    """
+    first = next(iter(digests.values()))
     if len(digests) == 1:
-        return next(iter(digests.values()))
-    return "\n".join(f"{digest} {target}" for target, digest in digests.items())
+        return first
+    return json.dumps({"digest": first, "artifacts": digests}, ensure_ascii=False)
 
 
 def clip(message: str) -> bytes:

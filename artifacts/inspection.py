@@ -59,10 +59,11 @@ async def _show_object(run: Run, store: Store, pin: Pin) -> None:
 
 
 async def _own_versions(store: Store, pin: Pin) -> AsyncIterator[Version]:
-    """Yield the versions of this key: a listing by prefix also has those of longer keys."""
+    """Yield the versions of this key: they come first, before those of longer keys."""
     async for version in store.versions(pin.location):
-        if version.entry.key == pin.location.key:
-            yield version
+        if version.entry.key != pin.location.key:
+            return
+        yield version
 
 
 async def _show_lock(run: Run, artifact: Artifact) -> None:

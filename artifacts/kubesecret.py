@@ -10,11 +10,19 @@ from artifacts.errors import ArtifactError, NotAllowed, PinGone, TryAgain, Usage
 
 
 async def connection_from_secret(
-    namespace: str, name: str, key: str | None, base: Connection
+    namespace: str,
+    name: str,
+    key: str | None,
+    base: Connection,
+    *,
+    environment: Mapping[str, str],
 ) -> Connection:
-    """Return a connection from a secret, with the credentials that this process has for the API."""
+    """Return a connection from a secret, with the credentials that this process has for the API.
+
+    Those are what KUBECONFIG names, else the pod's own, else the default kubeconfig.
+    """
     where = f"secret {namespace}/{name}"
-    data = await _read_secret(namespace, name, where)
+    data = await _read_secret(namespace, name, where, environment)
     chosen = choose_key(sorted(data), key, where=where)
     try:
         text = base64.b64decode(data[chosen], validate=True).decode()
@@ -24,14 +32,24 @@ async def connection_from_secret(
     return parse_connection(fields, where=f"{where} {chosen}", base=base)
 
 
-async def _read_secret(namespace: str, name: str, where: str) -> Mapping[str, str]:
+async def _read_secret(
+    namespace: str, name: str, where: str, environment: Mapping[str, str]
+) -> Mapping[str, str]:
     import aiohttp
     from kubernetes_asyncio import client, config
     from kubernetes_asyncio.client.exceptions import ApiException
 
     configuration = client.Configuration()
+    kubeconfig = environment.get("KUBECONFIG") or None
+    inside = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in environment
     try:
-        await config.load_config(client_configuration=configuration)
+        if inside:
+            load = config.load_incluster_config
+            load(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        else:
+            await config.load_kube_config(
+                config_file=kubeconfig, client_configuration=configuration
+            )
     except config.ConfigException as error:
         raise UsageError(
             "there is no way to the Kubernetes API",

@@ -1,7 +1,7 @@
 """A file that is still arriving: spans of it land in any order, and are hashed in the right one.
 
-Everything here blocks, and is called in threads.  What is hashed is read back from the file, so a
-digest speaks of what the disk holds and not of what the network said.
+Everything here blocks, and is called in threads.  Bytes that come in order are hashed as they are
+written; those that came too early are read back when their turn is there.
 """
 
 import hashlib
@@ -45,13 +45,17 @@ class Landing:
                 self._start_hashing()
 
     def write(self, at: int, chunks: list[bytes]) -> None:
-        """Put chunks at their place."""
+        """Put chunks at their place, and hash them where they come in order."""
+        end = at
         with disk_errors(self.path):
             for chunk in chunks:
                 view = memoryview(chunk)
                 while view:
-                    written = os.pwrite(self._descriptor, view, at)
-                    view, at = view[written:], at + written
+                    written = os.pwrite(self._descriptor, view, end)
+                    view, end = view[written:], end + written
+        with self._turn:
+            if self._hashed == at:
+                self._update(chunks)
 
     def land(self, span: Span) -> None:
         """Note that a span is complete, and hash as far as nothing is missing."""
@@ -93,10 +97,14 @@ class Landing:
                 raise VerificationFailed(
                     "the file shrank while it was written", where=str(self.path)
                 )
-            self._sha.update(block)
+            self._update([block])
+
+    def _update(self, chunks: list[bytes]) -> None:
+        for chunk in chunks:
+            self._sha.update(chunk)
             if self._md5 is not None:
-                self._md5.update(block)
-            self._hashed += len(block)
+                self._md5.update(chunk)
+            self._hashed += len(chunk)
 
 
 def _compare(name: str, expected: str | None, found: str, entry: Entry) -> None:

@@ -69,6 +69,8 @@ def _fold(path: str) -> str:
 def _why_unsafe(path: str) -> str:
     if path.startswith("/"):
         return "it would be an absolute path"
+    if is_ours(path):
+        return "that name is kept for what a pull notes down"
     if "\0" in path:
         return "it holds a NUL character"
     parts = path.rstrip("/").split("/") if path else [""]

@@ -10,11 +10,12 @@ manifest by name, and it is believed only as far as the final digest bears it ou
 
 import hashlib
 import os
+import re
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from artifacts.disk import disk_errors, exchange
+from artifacts.disk import disk_errors, exchange, is_mount_point
 from artifacts.errors import UsageError
 from artifacts.landing import Span
 from artifacts.manifest import Manifest
@@ -32,7 +33,7 @@ class Workspace:
     journal: Path
     lock: Path
     inside: bool
-    """Whether the target is a mount point, so that staging lies inside it."""
+    """Whether the target cannot be renamed (a mount point), so that staging lies inside it."""
     _journal: int = field(default=-1)
 
     def begin(self) -> dict[int, list[Span]]:
@@ -44,7 +45,7 @@ class Workspace:
             self._journal = os.open(
                 self.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
             )
-            os.write(self._journal, b"\n")  # ends a line that a crash cut off
+            os.write(self._journal, b"!\n")  # spoils a line that a crash cut off
         return landed
 
     def note(self, index: int, span: Span) -> None:
@@ -100,16 +101,17 @@ class Workspace:
 
     def _remove_strangers(self) -> None:
         """Remove what pulls of other manifests into this target left behind: it is ours alone."""
-        prefix = f"{PRIVATE_PREFIX}{self.target.name}."
+        stem = re.escape(f"{PRIVATE_PREFIX}{self.target.name}.")
+        ours = re.compile(stem + r"[0-9a-f]{16}\.(partial|partial\.old|journal)")
         for path in self.staging.parent.iterdir():
-            if path.name.startswith(prefix) and path not in (self.staging, self.journal, self.lock):
+            if ours.fullmatch(path.name) and path not in (self.staging, self.journal):
                 _remove(path)
 
 
 def open_workspace(target: Path, manifest: Manifest) -> Workspace:
     """Return the workspace for a pull of this manifest; refuse a target that is not ours."""
     target = Path(os.path.realpath(target))
-    inside = os.path.ismount(target)
+    inside = _must_stay(target)
     parent = target if inside else target.parent
     if not inside:
         with disk_errors(parent):
@@ -124,6 +126,13 @@ def open_workspace(target: Path, manifest: Manifest) -> Workspace:
         lock=parent / f"{name}.lock",
         inside=inside,
     )
+
+
+def _must_stay(target: Path) -> bool:
+    """Whether the folder itself cannot be renamed, so that only what is in it can change."""
+    if not target.is_dir():
+        return False
+    return is_mount_point(target) or not os.access(target.parent, os.W_OK)
 
 
 def read_journal(path: Path) -> dict[int, list[Span]]:

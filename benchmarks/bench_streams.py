@@ -39,7 +39,7 @@ def _measured(of: dict[str, servers.Child], request: bytes) -> dict[str, load.St
     best: dict[str, load.Streams] = {}
     for _ in range(ROUNDS):
         for name, server in of.items():
-            got = load.streams(server, request, seconds=2.0)
+            got = load.streams(server, request, seconds=2)
             if name not in best or got.cpu_us < best[name].cpu_us:
                 best[name] = got
     return best

@@ -2,8 +2,8 @@
 
 Nested generators, one worry each: `KubeClient.watch` cuts a stream into lines; `_watch` and
 `_list` turn lines and pages into changes, a slice at a time; `_session` is one connection's life
-from its first list to its end; `_forever` waits and begins again.  What is done after which failure
-is decided in `reflect`, without I/O.
+from its first list to its end; `_forever` waits and begins again.  What a line changes is worked
+out in `ledger`, what is done after which failure in `reflect`: both without I/O.
 
 It refuses to know what the objects mean: a decoder is given, and changes go to a sink.
 """
@@ -12,49 +12,21 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from random import Random
 from typing import Generic
 
-import msgspec
-
-from datastore.changes import Change, Decode, Item, Listed, Lost, Seen, Sink, T
+from datastore.changes import Change, Decode, Item, Sink, T
 from datastore.kube import KubeClient
-from datastore.kube_errors import (
-    Call,
-    Forbidden,
-    Gone,
-    Invalid,
-    KubeError,
-    ResourceMissing,
-    Unavailable,
-    refusal,
-)
-from datastore.manifests import Resource
+from datastore.kube_errors import Forbidden, Gone, Invalid, KubeError, ResourceMissing
+from datastore.ledger import Counters, Ledger, Subject
 from datastore.model import ObjectName
-from datastore.problems import BadManifest
-from datastore.reflect import Pace, Progress, Step, after, is_quiet, newer
+from datastore.reflect import Pace, Progress, Step, after, is_quiet
+
+__all__ = ["Counters", "Reflector", "State", "Subject"]
 
 log = logging.getLogger(__name__)
-
-INITIAL_END = "k8s.io/initial-events-end"
-_TOMBSTONES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What to watch.  An empty namespace means all of them."""
-
-    resource: Resource
-    namespace: str = ""
-    labels: str = ""
-    fields: str = ""
-
-    def __str__(self) -> str:
-        resource = self.resource
-        group = f".{resource.group}" if resource.group else ""
-        return f"{resource.plural}{group}/{resource.version} in {self.namespace or 'any namespace'}"
 
 
 class State(Enum):
@@ -64,41 +36,6 @@ class State(Enum):
     SYNCED = "synced"
     MISSING = "missing"
     FORBIDDEN = "forbidden"
-
-
-@dataclass(slots=True)
-class Counters:
-    """What a watch has done so far.  Written by its reflector, read by metrics."""
-
-    lists: int = 0
-    watches: int = 0
-    events: int = 0
-    stale: int = 0
-    skipped: int = 0
-    failures: int = 0
-
-
-class _Event(msgspec.Struct):
-    type: str
-    object: msgspec.Raw
-
-
-class _MarkMeta(msgspec.Struct):
-    resourceVersion: str = ""  # noqa: N815 - as the API spells it
-    annotations: dict[str, str] | None = None
-
-
-class _Mark(msgspec.Struct):
-    metadata: _MarkMeta
-
-
-class _Code(msgspec.Struct):
-    code: int = 500
-
-
-_EVENT = msgspec.json.Decoder(_Event)
-_MARK = msgspec.json.Decoder(_Mark)
-_CODE = msgspec.json.Decoder(_Code)
 
 
 class Reflector(Generic[T]):
@@ -124,10 +61,9 @@ class Reflector(Generic[T]):
         self.subject = subject
         self.state = State.PENDING
         self.synced = asyncio.Event()
-        self.counters = Counters()
         self.error: KubeError | None = None
         self._client = client
-        self._decode = decode
+        self._ledger = Ledger(subject, decode)
         self._sink = sink
         self._pace = pace
         self._rng = rng
@@ -135,10 +71,17 @@ class Reflector(Generic[T]):
         self._is_optional = is_optional
         self._turn = turn or asyncio.Lock()
         self._progress = Progress(watch_list=pace.watch_list)
-        self._known: dict[ObjectName, Item[T]] = {}
-        self._buried: dict[ObjectName, str] = {}
         self._connected_at: float | None = None
         self._heard_at: float | None = None
+
+    @property
+    def counters(self) -> Counters:
+        """What this watch has done so far."""
+        return self._ledger.counters
+
+    @property
+    def _here(self) -> Progress:
+        return replace(self._progress, version=self._ledger.place)
 
     @property
     def is_current(self) -> bool:
@@ -169,11 +112,13 @@ class Reflector(Generic[T]):
                 error = raised
             now = _now()
             self._progress, pause_s = after(
-                self._progress, error, self._lived_s(now), self._pace, now, self._rng
+                self._here, error, self._lived_s(now), self._pace, now, self._rng
             )
+            self._ledger.place = self._progress.version
             self._report(error, pause_s)
             if self._is_abandoned(now):
-                yield self._forget_all()
+                log.warning("%s: the kind is no longer there, nor are its objects", self.subject)
+                yield [self._ledger.forget()]
             await asyncio.sleep(pause_s)
 
     def _report(self, error: KubeError | None, pause_s: float) -> None:
@@ -195,19 +140,13 @@ class Reflector(Generic[T]):
 
     def _is_abandoned(self, now: float) -> bool:
         since = self._progress.missing_since
-        return bool(since is not None and now - since >= self._pace.missing_grace_s and self._known)
-
-    def _forget_all(self) -> Sequence[Change[T]]:
-        """The kind is gone, and its objects with it."""
-        log.warning("%s: the kind is no longer there, nor are its objects", self.subject)
-        self._progress = replace(self._progress, version="")
-        gone = tuple(self._known)
-        self._known, self._buried = {}, {}
-        return [Listed({}, gone)]
+        return bool(
+            since is not None and now - since >= self._pace.missing_grace_s and self._ledger.known
+        )
 
     async def _session(self) -> AsyncGenerator[Sequence[Change[T]], None]:
         """One connection's life: list if our place is lost, then watch."""
-        step = self._progress.step
+        step = self._here.step
         if step is Step.LIST:
             async with aclosing(self._list()) as batches:
                 async for batch in batches:
@@ -232,11 +171,12 @@ class Reflector(Generic[T]):
             async for page in pages:
                 self._heard()
                 version = page.version or version
-                slices = self._slices(self._listed(raw, found) for raw in page.items)
+                slices = self._slices(self._ledger.listed(raw, found) for raw in page.items)
                 async with aclosing(slices):
                     async for batch in slices:
                         yield batch
-        yield self._swap(found, version)
+        yield [self._ledger.swap(found, version)]
+        self._note_place()
 
     async def _watch(self, *, initial: bool) -> AsyncGenerator[Sequence[Change[T]], None]:
         """A watch, told in slices; with `initial` it begins with everything there is."""
@@ -245,18 +185,16 @@ class Reflector(Generic[T]):
         deadline = _now() + self._pace.watch_list_s
         async with aclosing(self._lines(initial=initial)) as chunks:
             while True:
-                lines = await _next(chunks, deadline if found is not None else None)
+                lines = await self._next(chunks, deadline if found is not None else None)
                 if lines is None:
                     return
                 self._heard()
-                if self._progress.version and not self.is_current:
-                    self.error = None
-                    self._set_state(State.SYNCED)
-                slices = self._slices(self._event(line, found) for line in lines)
+                slices = self._slices(self._ledger.event(line, found) for line in lines)
                 async with aclosing(slices):
                     async for batch in slices:
                         yield batch
-                if self._progress.version:
+                if self._ledger.place:
+                    self._note_place()
                     found = None
 
     def _lines(self, *, initial: bool) -> AsyncGenerator[list[bytes], None]:
@@ -265,8 +203,8 @@ class Reflector(Generic[T]):
         query = {"allowWatchBookmarks": "true", "timeoutSeconds": str(max(1, round(seconds)))}
         if initial:
             query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-        if self._progress.version:
-            query["resourceVersion"] = self._progress.version
+        if self._ledger.place:
+            query["resourceVersion"] = self._ledger.place
         return self._client.watch(
             subject.resource,
             subject.namespace,
@@ -275,6 +213,17 @@ class Reflector(Generic[T]):
             query=query,
             idle_s=pace.idle_s,
         )
+
+    async def _next(
+        self, chunks: AsyncGenerator[list[bytes], None], deadline: float | None
+    ) -> list[bytes] | None:
+        """Return the next lines, None at the end; Invalid if a list does not end in time."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await anext(chunks, None)
+        except TimeoutError as error:
+            text = f"watch {self.subject}: the server did not say where the list ends"
+            raise Invalid(f"{text} (sendInitialEvents)") from error
 
     async def _slices(
         self, changes: Iterator[Change[T] | None]
@@ -305,138 +254,26 @@ class Reflector(Generic[T]):
                 return True
         return False
 
-    def _event(self, line: bytes, found: dict[ObjectName, Item[T]] | None) -> Change[T] | None:
-        """Take one line of a watch."""
-        if not line:
-            return None
-        try:
-            event = _EVENT.decode(line)
-        except (ValueError, RecursionError) as error:
-            raise Unavailable(f"watch {self.subject}: an unreadable line: {error}") from error
-        self.counters.events += 1
-        match event.type:
-            case "BOOKMARK":
-                return self._bookmark(event.object, found)
-            case "ERROR":
-                call = Call("watch", self.subject.resource, self.subject.namespace)
-                raise refusal(_CODE.decode(event.object).code, event.object, call)
-            case "DELETED":
-                return self._deleted(event.object, found)
-            case _ if found is not None and not self._progress.version:
-                return self._listed(event.object, found)
-            case _:
-                return self._changed(event.object)
-
-    def _bookmark(
-        self, raw: msgspec.Raw, found: dict[ObjectName, Item[T]] | None
-    ) -> Change[T] | None:
-        metadata = _MARK.decode(raw).metadata
-        if found is None or self._progress.version:
-            self._advance(metadata.resourceVersion)
-            return None
-        if (metadata.annotations or {}).get(INITIAL_END) != "true":
-            return None
-        self.counters.lists += 1
-        return self._swap(found, metadata.resourceVersion)[0]
-
-    def _listed(self, raw: msgspec.Raw, found: dict[ObjectName, Item[T]]) -> Change[T] | None:
-        """Take one object of a list: told at once if it is news, so that the end is cheap."""
-        item = self._read(raw)
-        if item is None:
-            return None
-        before = found.get(item.name)
-        if before is not None and not newer(item.version, before.version):
-            self.counters.stale += 1
-            return None
-        known = self._known.get(item.name)
-        if known is not None and known.version == item.version:
-            found[item.name] = known
-            return None
-        found[item.name] = self._known[item.name] = item
-        return Lost(item.name) if item.value is None else Seen(item.name, item.value)
-
-    def _changed(self, raw: msgspec.Raw) -> Change[T] | None:
-        item = self._read(raw)
-        if item is None or self._is_stale(item):
-            return None
-        self._advance(item.version)
-        self._buried.pop(item.name, None)
-        self._known[item.name] = item
-        return Lost(item.name) if item.value is None else Seen(item.name, item.value)
-
-    def _deleted(
-        self, raw: msgspec.Raw, found: dict[ObjectName, Item[T]] | None
-    ) -> Change[T] | None:
-        item = self._read(raw)
-        if item is None or self._is_stale(item):
-            return None
-        if found is not None:
-            found.pop(item.name, None)
-        self._advance(item.version)
-        self._known.pop(item.name, None)
-        if len(self._buried) >= _TOMBSTONES:
-            self._buried.clear()
-        self._buried[item.name] = item.version
-        return Lost(item.name)
-
-    def _read(self, raw: msgspec.Raw) -> Item[T] | None:
-        try:
-            return self._decode(raw)
-        except BadManifest as error:
-            self.counters.skipped += 1
-            log.warning("%s: an object is skipped: %s", self.subject, error)
-            return None
-
-    def _is_stale(self, item: Item[T]) -> bool:
-        """Tell whether an event is a repetition, or older than what we know of the object."""
-        known = self._known.get(item.name)
-        version = known.version if known is not None else self._buried.get(item.name, "")
-        if not version or newer(item.version, version):
-            return False
-        self.counters.stale += 1
-        return True
-
-    def _advance(self, version: str) -> None:
-        """Move our place forward; an event out of order does not move it back."""
-        place = self._progress.version
-        if version and place and newer(version, place):
-            self._progress = replace(self._progress, version=version)
-
-    def _swap(self, found: dict[ObjectName, Item[T]], version: str) -> Sequence[Change[T]]:
-        """The list is complete: it is what is known from now on."""
-        if not version:
-            raise Unavailable(f"list {self.subject}: the list has no resourceVersion")
-        gone = [name for name in self._known if name not in found]
-        self._known, self._buried = found, {}
-        self._progress = replace(self._progress, version=version, missing_since=None)
-        self.error = None
-        self._heard_at = _now()
-        self.synced.set()
-        self._set_state(State.SYNCED)
-        return [Listed(found, gone)]
-
     def _heard(self) -> None:
         now = _now()
         if self._connected_at is None:
             self._connected_at = now
-        if self._progress.version or self.synced.is_set():
+        if self._ledger.place or self.synced.is_set():
             self._heard_at = now
+
+    def _note_place(self) -> None:
+        """All is known, and a watch goes on from there."""
+        if self.is_current:
+            return
+        self._heard_at = _now()
+        self.error = None
+        self.synced.set()
+        self._set_state(State.SYNCED)
 
     def _set_state(self, state: State) -> None:
         if state is not self.state:
             self.state = state
             self._on_state()
-
-
-async def _next(
-    chunks: AsyncGenerator[list[bytes], None], deadline: float | None
-) -> list[bytes] | None:
-    """Return the next lines, None at the end; Invalid if a list does not end in time."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await anext(chunks, None)
-    except TimeoutError as error:
-        raise Invalid("the watch did not say where its list ends (sendInitialEvents)") from error
 
 
 def _now() -> float:

@@ -7,6 +7,7 @@ for a log.
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -59,8 +60,13 @@ def line(outcome: Outcome, at_s: float) -> Line:
 
 def timestamp(at_s: float) -> str:
     """Return Unix time as RFC 3339, in UTC, with milliseconds."""
-    at = datetime.fromtimestamp(at_s, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole, micros = divmod(round(at_s * 1e6), 1_000_000)
+    return f"{_second(whole)}.{micros // 1000:03d}Z"
+
+
+@lru_cache(maxsize=16)
+def _second(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 class AccessLog:

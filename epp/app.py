@@ -212,7 +212,7 @@ class Picker:
             self._store,
             self._stack,
             on_change=self._follow,
-            on_known=self._become_known,
+            on_known=self._become_synced,
             readiness=self._readiness,
             metrics=self._metrics,
             rng=self._rng,
@@ -223,13 +223,14 @@ class Picker:
             return self._source.may_read_metrics
         return None
 
-    def _apply(self, events: Sequence[Event]) -> None:
-        self._follow(self._store.apply(events))
-
-    def _become_known(self) -> None:
-        """The source has told everything that there is."""
+    def _become_synced(self) -> None:
+        """Serve from a store that is whole, and let the collector pass over it."""
+        _settle_garbage_collector()
         self._extproc.become_synced()
         self._write_eds_soon()
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        self._follow(self._store.apply(events))
 
     def _follow(self, changes: Changes) -> None:
         """Let those parts know that go by what the store says."""

@@ -31,6 +31,7 @@ _RUN = "Run"
 _LOOK = "Look and check"
 _MAKE = "Make configuration"
 _HELP = {"--help", "-h"}
+_OWN_OPTIONS = _HELP | {"--version"}
 _INTERRUPTED = 130
 
 
@@ -83,6 +84,8 @@ COMMANDS = (
 def main(args: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> NoReturn:
     """Run the program and exit with its status."""
     args = list(sys.argv[1:] if args is None else args)
+    if args and args[0].startswith("-") and args[0] not in _OWN_OPTIONS:
+        args.insert(0, "serve")  # as in a Deployment made for the reference picker: flags only
     if args[:1] == ["serve"] and not _HELP & set(args):
         env = os.environ if env is None else env  # noqa: TID251  # a program's cli.py reads it, once
         raise SystemExit(serve(args[1:], env))

@@ -16,7 +16,8 @@ T = TypeVar("T")
 GATHER_S = 0.05
 """How long a line may wait for others: a write per line would cost more than the line."""
 
-_BATCH = 512
+_BATCH = 128
+"""Lines encoded in one go: longer, and the event loop would wait for the interpreter's lock."""
 
 
 def printable(line: str) -> str:

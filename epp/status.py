@@ -18,7 +18,7 @@ from datastore.kube import Json, KubeClient
 from datastore.kube_errors import Conflict, Forbidden, KubeError, NotFound
 from datastore.model import InferenceModel, ObjectName
 from datastore.problems import BadManifest, Problem
-from datastore.reflect import Pace, backoff
+from datastore.reflect import Pace, backoff, newer
 from datastore.store import Changes, Store
 from datastore.watch import Reflector, Subject
 from epp.conditions import ACCEPTED, Condition, accepted, is_refusal
@@ -52,9 +52,10 @@ _MODEL = msgspec.json.Decoder(_Model)
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """What an InferenceModel's status says at present."""
+    """What an InferenceModel's status says, as of a resourceVersion."""
 
     condition: Condition | None
+    version: str
 
 
 def read_status(raw: msgspec.Raw) -> Item[Observed]:
@@ -76,7 +77,8 @@ def read_status(raw: msgspec.Raw) -> Item[Observed]:
             one.last_transition_time,
         )
     name = ObjectName(metadata.namespace or "default", metadata.name)
-    return Item(name, metadata.resource_version or "", Observed(condition))
+    version = metadata.resource_version or ""
+    return Item(name, version, Observed(condition, version))
 
 
 class StatusWriter:
@@ -143,8 +145,11 @@ class StatusWriter:
         for change in changes:
             match change:
                 case Seen(name=name, value=value):
-                    self._observed[name] = value
-                    self._look_at([name])
+                    known = self._observed.get(name)
+                    # What we wrote ourselves may be known before the watch tells of earlier times.
+                    if known is None or newer(value.version, known.version):
+                        self._observed[name] = value
+                        self._look_at([name])
                 case Lost(name=name):
                     self._observed.pop(name, None)
                 case Listed(gone=gone):
@@ -182,8 +187,7 @@ class StatusWriter:
         if wanted is None:
             return True
         try:
-            await self._apply(model, wanted)
-            self._observed[name] = Observed(wanted)
+            self._observed[name] = Observed(wanted, await self._apply(model, wanted))
         except (NotFound, Conflict):
             return True  # deleted, or re-created, meanwhile: the watch tells
         except KubeError as error:
@@ -199,7 +203,8 @@ class StatusWriter:
         except KubeError as error:
             log.warning("no event for %s: %s", model.name, error.message)
 
-    async def _apply(self, model: InferenceModel, wanted: Condition) -> None:
+    async def _apply(self, model: InferenceModel, wanted: Condition) -> str:
+        """Write a condition; return the resourceVersion that it made."""
         self.writes += 1
         condition = {
             "type": ACCEPTED,
@@ -210,7 +215,7 @@ class StatusWriter:
             "lastTransitionTime": wanted.since,
         }
         same_object = {"uid": model.uid} if model.uid else {}
-        await self._client.apply(
+        written = await self._client.apply(
             m.INFERENCE_MODEL,
             model.name.namespace,
             model.name.name,
@@ -219,6 +224,7 @@ class StatusWriter:
             force=True,
             subresource="status",
         )
+        return str(written["metadata"]["resourceVersion"])
 
 
 def _event(model: InferenceModel, wanted: Condition) -> Json:

@@ -22,6 +22,7 @@ REASON = "reason"
 MESSAGE = "message"
 STATUS_BEFORE = "statusBefore"
 GENERATION_BEFORE = "generationBefore"
+UID_BEFORE = "uidBefore"
 
 # Why a resource was never there: the same record goes on when the obstacle is gone.
 NAME_TAKEN = "NameTaken"
@@ -129,7 +130,7 @@ def advance(
     kept = {
         key: value
         for key, value in episode.first.properties.items()
-        if key in (STATUS_BEFORE, GENERATION_BEFORE)
+        if key in (STATUS_BEFORE, GENERATION_BEFORE, UID_BEFORE)
     }
     return AdvanceRecord(
         intent_id=intent_id,

@@ -37,6 +37,7 @@ from registry.model import (
     Resource,
     Serving,
 )
+from registry.ownership import owned_fields
 from registry.readiness import Progress, before_write, health
 from registry.resource import resource_delta, wanted_resource
 
@@ -116,6 +117,9 @@ class IntentPlan:
             return self._close(self.open, "Undeployed")
         if self.resource.terminating:
             self._tell("Terminating", f"{self.resource.name} is being deleted")
+            return []
+        if not is_ours(self.resource):
+            self.conditions.append(not_ours(self.resource))
             return []
         return [DeleteResource(self.intent.id, self.resource.name, self.resource.uid, "UNDEPLOYED")]
 
@@ -270,7 +274,17 @@ class IntentPlan:
 
     @property
     def _stem(self) -> str:
-        return self.intent.name or self.intent.id
+        return names.record_stem(self.intent.name, self.intent.id)
 
     def _tell(self, reason: str, message: str) -> None:
         self.conditions.append(Condition(reason, message))
+
+
+def is_ours(resource: Resource) -> bool:
+    """Whether we ever wrote to a resource: a label alone can come with a copy of one of ours."""
+    return bool(owned_fields(resource.body, names.FIELD_MANAGER))
+
+
+def not_ours(resource: Resource) -> Condition:
+    """Return why a labelled resource is not deleted."""
+    return Condition("NotOurs", f"{resource.name} has our label and not one field of ours; left")

@@ -6,12 +6,12 @@ artifact likewise.  Whatever leaves a doubt is a `Condition`, and then nothing c
 
 import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from registry.model import Artifact, Condition, Intent, Policy, Serving, Version
 
 DEAD_ARTIFACTS = frozenset({"MARKED_FOR_DELETION", "DELETED", "ABANDONED"})
-PIN_KEYS = ("versionId", "etag", "sha256")
+PIN_KEYS = ("versionId", "etag", "sha256", "md5")
 MODEL_MESH = "ModelMesh"
 _SHA256 = re.compile(r"(sha256:)?([0-9a-fA-F]{64})")
 
@@ -103,6 +103,9 @@ def _pins(artifact: Artifact, where: str) -> tuple[str | None, Mapping[str, str]
 
 
 def _normal(pins: dict[str, str], where: str) -> Mapping[str, str]:
+    """Return pins in one spelling: a digest with its algorithm, an etag without its quotes."""
+    if "etag" in pins:
+        pins["etag"] = pins["etag"].strip('"')
     if "sha256" in pins:
         found = _SHA256.fullmatch(pins["sha256"])
         if found is None:
@@ -133,7 +136,8 @@ def _pinned_uri(uri: str, pins: Mapping[str, str]) -> str:
 
 
 def _path_of(uri: str) -> str:
-    return urlsplit(uri).path.lstrip("/")
+    """Return what comes after `scheme://bucket/`."""
+    return uri.partition("://")[2].partition("/")[2].partition("?")[0]
 
 
 def _number(identifier: str) -> int:

@@ -69,7 +69,9 @@ def _run(  # one argument for each flag
     lease_namespace: Annotated[
         str, typer.Option("--lease-namespace", help="Where it is; by default our own")
     ] = "",
-    host: Annotated[str, typer.Option("--http-host", help="/metrics and /readyz")] = "::",
+    host: Annotated[
+        str, typer.Option("--http-host", help="/metrics and /readyz; empty = everywhere")
+    ] = "",
     port: Annotated[int, typer.Option("--http-port", min=0, max=65535)] = 9091,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say more")] = False,
 ) -> None:

@@ -77,5 +77,12 @@ class NameTaken(ClusterRefused):
     reason = "NameTaken"
 
 
+REASONS = (
+    "cluster_error", "conflict", "malformed", "not_configured", "not_found", "refused",
+    "registry_error", "unauthorized", "unavailable", "Conflict", "NameTaken", "Refused",
+)  # fmt: skip
+"""Every `reason` above."""
+
+
 class NotReachable(Exception):
     """No cluster is configured here; the message says what was looked for."""

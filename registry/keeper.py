@@ -15,7 +15,7 @@ from registry.cluster import Cluster
 from registry.discover import Registries
 from registry.errors import ClusterError, RegistryError
 from registry.memory import DeleteBudget, Memory
-from registry.metrics import Metrics
+from registry.metrics import INTENT_STATES, Metrics
 from registry.model import Policy, Resource
 from registry.observe import Look, Observer
 from registry.plan import Plan, plan
@@ -61,6 +61,7 @@ class Keeper:
         self.last_error = ""
         self.succeeded_at: float | None = None
         self.looks = 0
+        self.looking = False
         self._tools = tools
         self._due: dict[str | None, float] = {}
         self._failures: dict[str | None, int] = {}
@@ -84,12 +85,14 @@ class Keeper:
         """Look once and do what follows; None where nothing could be known."""
         began = _now()
         self.looks += 1
+        self.looking = True
         try:
             outcome = await self._look(only)
         except (RegistryError, ClusterError) as error:
             self._failed(error, only)
             return None
         finally:
+            self.looking = False
             self._tools.metrics.pass_seconds.observe(_now() - began)
         self._succeeded(outcome, only)
         return outcome
@@ -125,7 +128,7 @@ class Keeper:
         metrics = self._tools.metrics
         for reason, count in self.teller.counts().items():
             metrics.conditions.labels(self.namespace, reason).set(count)
-        for state, wanted in (("deployed", True), ("undeployed", False)):
+        for state, wanted in zip(INTENT_STATES, (True, False), strict=True):
             count = sum(item.intent.deployed is wanted for item in look.desired)
             metrics.intents.labels(self.namespace, state).set(count)
 

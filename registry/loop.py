@@ -109,7 +109,7 @@ class Loop:
 
     async def _probe(self) -> None:
         """Keep the metrics that nobody else moves."""
-        metrics = self._tools.metrics
+        metrics, counted = self._tools.metrics, 0
         while True:
             up, requests = True, 0
             for registry in self._tools.registries.open:
@@ -117,5 +117,6 @@ class Loop:
                 requests += registry.client.rest.requests
             last = [keeper.last_error for keeper in self.keepers.values()]
             metrics.up.set(up and not any(text.startswith("unavailable") for text in last))
-            metrics.requests.set(requests)
+            metrics.requests.inc(requests - counted)
+            counted = requests
             await asyncio.sleep(PROBE_S)

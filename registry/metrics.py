@@ -1,7 +1,22 @@
 """Every metric of the reconciler, declared once."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from collections.abc import Iterable
+from contextlib import suppress
 
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+
+from registry.errors import REASONS as ERROR_REASONS
+from registry.tell import REASONS
+
+INTENT_STATES = ("deployed", "undeployed")
+PASS_RESULTS = ("ok", "partial", *ERROR_REASONS)
 _PASS_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -47,7 +62,7 @@ class Metrics:
             ["reason"],
             registry=self.registry,
         )
-        self.requests = Gauge(
+        self.requests = Counter(
             "epp_registry_requests",
             "Requests sent to the model registry since the start",
             registry=self.registry,
@@ -71,8 +86,20 @@ class Metrics:
             registry=self.registry,
         )
 
+    def exposition(self) -> tuple[bytes, str]:
+        """Return what /metrics answers, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
     def forget(self, namespace: str) -> None:
         """Drop what is told of a namespace that is no longer kept."""
-        for metric in (self.passes, self.conditions, self.intents, self.last_success):
-            for labels in [key for key in metric._metrics if key[0] == namespace]:
-                metric.remove(*labels)
+        known: tuple[tuple[Gauge | Counter, Iterable[str]], ...] = (
+            (self.conditions, REASONS),
+            (self.intents, INTENT_STATES),
+            (self.passes, PASS_RESULTS),
+        )
+        for metric, values in known:
+            for value in values:
+                with suppress(KeyError):
+                    metric.remove(namespace, value)
+        with suppress(KeyError):
+            self.last_success.remove(namespace)

@@ -24,6 +24,7 @@ _REVERSE_KEY = re.compile(r"modelregistry\.[^/]+/inference-service-id")
 _REVERSE_NAME = re.compile(r"[^/]+/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # What KServe's webhook takes: a DNS-1123 label that begins with a letter.
 _RESOURCE_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_LONGEST_STEM = 120
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -45,6 +46,13 @@ def resource_name(name: str, intent_id: str) -> str:
 def is_resource_name(name: str) -> bool:
     """Whether Kubernetes and KServe take this name as it is."""
     return _RESOURCE_NAME.fullmatch(name) is not None
+
+
+def record_stem(name: str, intent_id: str) -> str:
+    """Return what the names of an intent's records begin with; a registry's names have a limit."""
+    if len(name) <= _LONGEST_STEM:
+        return name or intent_id
+    return f"{name[:_LONGEST_STEM]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def label_value(name: str, otherwise: str) -> str:

@@ -17,6 +17,9 @@ from registry.memory import Memory
 from registry.model import Condition, Desired, Environment, Intent, Observed, Policy
 from registry.resolve import CONCURRENCY, Resolver, desired_of
 
+AUDIT_LIMIT_S = 30.0
+"""Reading the records of a namespace goes on at the next look after this."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -110,14 +113,17 @@ class Observer:
     ) -> dict[str, Condition]:
         """Read the records that are not remembered; return why some could not be."""
         slots = asyncio.Semaphore(CONCURRENCY)
+        until = asyncio.get_running_loop().time() + AUDIT_LIMIT_S
         unread: dict[str, Condition] = {}
 
         async def read(intent_id: str) -> None:
-            async with slots:
-                try:
+            try:
+                async with asyncio.timeout_at(until), slots:
                     memory.records[intent_id] = tuple(await self._registry.records(intent_id))
-                except RegistryError as error:
-                    unread[intent_id] = Condition(AUDIT_UNKNOWN, f"{error.reason}: {error}")
+            except RegistryError as error:
+                unread[intent_id] = Condition(AUDIT_UNKNOWN, f"{error.reason}: {error}")
+            except TimeoutError:
+                unread[intent_id] = Condition(AUDIT_UNKNOWN, "no time left to read its records")
 
         async with asyncio.TaskGroup() as tasks:
             for intent in intents:

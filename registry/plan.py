@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from registry import names
-from registry.chain import Chain, DeleteResource, IntentPlan
+from registry.chain import Chain, DeleteResource, IntentPlan, is_ours, not_ours
 from registry.model import Condition, Desired, Intent, Observed, Policy, Resource
 from registry.traffic import ModelPlan, plan_models
 
@@ -92,6 +92,8 @@ def _doubt(
 ) -> Condition | None:
     """Return why a resource that nobody asks for any more stays, if it does."""
     gone = f"the registry no longer lists intent {intent_id}, and {resource.name}"
+    if not is_ours(resource):
+        return not_ours(resource)
     if not policy.prune:
         return Condition("IntentGone", f"{gone} stays, for --prune is off")
     if _is_younger(observed, resource):

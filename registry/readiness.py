@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from registry.audit import GENERATION_BEFORE, STATUS_BEFORE
+from registry.audit import GENERATION_BEFORE, STATUS_BEFORE, UID_BEFORE
 from registry.model import Json, Resource
 
 
@@ -49,7 +49,7 @@ def before_write(resource: Resource | None) -> dict[str, str]:
     if resource is None:
         return {}
     digest = status_digest(resource.status)
-    kept = {GENERATION_BEFORE: str(resource.generation)}
+    kept = {UID_BEFORE: resource.uid, GENERATION_BEFORE: str(resource.generation)}
     return {**kept, STATUS_BEFORE: digest} if digest else kept
 
 
@@ -76,6 +76,8 @@ def health(resource: Resource, before: Mapping[str, str], written: str | None) -
 def _moved(resource: Resource, before: Mapping[str, str], written: str | None) -> bool:
     if GENERATION_BEFORE not in before:
         return True  # there was no resource: any status is newer than our write
+    if before.get(UID_BEFORE, resource.uid) != resource.uid:
+        return True  # that was another one, which is gone
     if before[GENERATION_BEFORE] == str(resource.generation):
         return True  # our write changed labels only: there is nothing to wait for
     digest = status_digest(resource.status)

@@ -6,6 +6,7 @@ GET, and five hundred intents behind a dead registry cost one timeout.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from registry.chain import REGISTRY_SILENT
@@ -28,6 +29,14 @@ class Catalogue(Protocol):
     async def artifacts(self, version_id: str) -> list[Artifact]:
         """Return the model artifacts of a version."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """What one look may ask for: so many things at once, and until then."""
+
+    slots: asyncio.Semaphore
+    until: float
 
 
 class _Shelf:
@@ -60,42 +69,42 @@ class Resolver:
         """Return what each intent should serve, or why that is not known, within `limit_s`."""
         now = asyncio.get_running_loop().time()
         self._shelf.sweep(now - self._ttl_s)
-        slots, until = asyncio.Semaphore(CONCURRENCY), now + self._limit_s
+        limits = _Limits(asyncio.Semaphore(CONCURRENCY), now + self._limit_s)
         found: dict[str, Serving | Condition] = {}
 
         async def resolve_one(intent: Intent) -> None:
-            async with slots:
-                found[intent.id] = await self._resolve(intent, until)
+            found[intent.id] = await self._resolve(intent, limits)
 
         async with asyncio.TaskGroup() as tasks:
             for intent in intents:
                 tasks.create_task(resolve_one(intent), name=f"resolve {intent.id}")
         return found
 
-    async def _resolve(self, intent: Intent, until: float) -> Serving | Condition:
+    async def _resolve(self, intent: Intent, limits: _Limits) -> Serving | Condition:
         try:
             versions: list[Version] = []
             if not intent.version_id:
                 versions = await self._once(
-                    ("model", intent.model_id), self._catalogue.versions, until
+                    ("model", intent.model_id), self._catalogue.versions, limits
                 )
             chosen = choose_version(intent, versions)
             if isinstance(chosen, Condition):
                 return chosen
-            artifacts = await self._once(("version", chosen), self._catalogue.artifacts, until)
+            artifacts = await self._once(("version", chosen), self._catalogue.artifacts, limits)
         except RegistryError as error:
             return Condition(REGISTRY_SILENT, f"{error.reason}: {error}")
         return choose_artifact(chosen, artifacts, self._policy)
 
     async def _once(
-        self, key: tuple[str, str], ask: Callable[[str], Awaitable[list[T]]], until: float
+        self, key: tuple[str, str], ask: Callable[[str], Awaitable[list[T]]], limits: _Limits
     ) -> list[T]:
         async with self._shelf.locks.setdefault(key, asyncio.Lock()):
             now = asyncio.get_running_loop().time()
             at, answer = self._shelf.answers.get(key, (-1.0, None))
             if answer is None or now - at >= self._ttl_s:
-                answer = await _ask(key, ask, until)
-                self._shelf.answers[key] = (now, answer)
+                answer = await _ask(key, ask, limits)
+                answered = asyncio.get_running_loop().time()
+                self._shelf.answers[key] = (answered, answer)
         if isinstance(answer, RegistryError):
             raise answer
         assert isinstance(answer, list)
@@ -103,10 +112,10 @@ class Resolver:
 
 
 async def _ask(
-    key: tuple[str, str], ask: Callable[[str], Awaitable[list[T]]], until: float
+    key: tuple[str, str], ask: Callable[[str], Awaitable[list[T]]], limits: _Limits
 ) -> list[T] | RegistryError:
     try:
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(limits.until), limits.slots:
             return await ask(key[1])
     except RegistryError as error:
         return error

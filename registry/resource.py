@@ -15,7 +15,7 @@ _SAME_MODE = {
     "ModelMesh": "ModelMesh",
 }
 MODES = tuple(_SAME_MODE)
-_PIN_WORDS = {"versionId": "version-id", "etag": "etag", "sha256": "sha256"}
+_PIN_WORDS = {"versionId": "version-id", "etag": "etag", "sha256": "sha256", "md5": "md5"}
 
 
 def wanted_resource(

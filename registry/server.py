@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from registry.metrics import Metrics
 from registry.model import Json
@@ -18,8 +17,8 @@ async def serving(
     app = web.Application()
 
     async def show_metrics(_: web.Request) -> web.Response:
-        body = generate_latest(metrics.registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+        body, content_type = metrics.exposition()
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def show_readiness(_: web.Request) -> web.Response:
         found = state()
@@ -34,7 +33,7 @@ async def serving(
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        await web.TCPSite(runner, host or None, port).start()
         yield int(runner.addresses[0][1])
     finally:
         await runner.cleanup()

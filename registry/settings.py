@@ -29,7 +29,8 @@ class Settings:
     lease_name: str = "epp-registry"
     lease_namespace: str = ""
     identity: str = ""
-    host: str = "::"
+    host: str = ""
+    """--http-host; empty = every address, of either family."""
     port: int = 9091
     kubeconfig: Path | None = None
     context: str | None = None

@@ -22,7 +22,7 @@ REASONS = frozenset(
         "AuditUnknown", "BadPin", "Conflict", "DeletesExhausted", "Duplicate", "Floating",
         "IntentGone", "InvalidWeights", "ModelFailed", "ModelNameRefused", "ModelNameTaken",
         "NameTaken", "NamespaceGone", "NoArtifact", "NoFormat", "NoLocation", "NoPool",
-        "NoRuntime", "NoVersion", "PinNotEnforced", "PoolsDiffer", "Refused",
+        "NoRuntime", "NoVersion", "NotOurs", "PinNotEnforced", "PoolsDiffer", "Refused",
         "RegistryReplaced", "RegistryUnavailable", "RuntimeGone", "ServiceAccountRefused",
         "SeveralArtifacts", "Terminating", "TooManyTargets", "Unresolved",
     }
@@ -56,9 +56,12 @@ class Teller:
         """Tell what is new.  `covered`: the keys that this pass looked at, None for all."""
         fresh: dict[Condition, list[str]] = {}
         for key, conditions in now.items():
+            before = self.told.get(key, ())
             for condition in conditions:
-                if condition not in self.told.get(key, ()):
+                if condition.reason not in {told.reason for told in before}:
                     fresh.setdefault(condition, []).append(key)
+                elif condition not in before:  # a reason once, however often its words change
+                    log.info("%s: %s: now: %s", self.namespace, key, condition.message)
         well = [k for k in self.told if k not in now and (covered is None or k in covered)]
         for key in well:
             del self.told[key]

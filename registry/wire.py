@@ -128,7 +128,12 @@ def read_page(answer: Any) -> tuple[list[Json], str]:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return _clean(str(value))
+
+
+def _clean(text: str) -> str:
+    """Return text that every encoder takes: JSON can spell half a surrogate pair."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _id(item: Json) -> str:
@@ -145,7 +150,7 @@ def _text(item: Json, *keys: str) -> str | None:
             continue
         if not isinstance(value, str):
             raise RegistryMalformed(f"{key} of {item.get('id', 'an object')} is not text")
-        return value
+        return _clean(value)
     return None
 
 

@@ -14,6 +14,14 @@ Metadata = tuple[tuple[bytes, bytes], ...]
 """Initial metadata in order, keys in lower case, `:authority` and `:path` included."""
 
 
+ENDS_APART = b":ends-apart"
+"""In a call's metadata: this transport sends a last message and the end of the call as two writes.
+
+A peer may act on the one before it has the other, and what it sends in between is lost.  No peer
+can set it: it is a pseudo-header that HTTP/2 does not know.
+"""
+
+
 class Status(msgspec.Struct, frozen=True, gc=False):
     """How a call ends: a gRPC status code (0 = OK) and a message for a person."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct, Value
 
+from epp.extproc import wire
 from epp.extproc.events import (
     FULL_DUPLEX,
     Action,
@@ -56,6 +57,8 @@ _OVERWRITE = pb.OVERWRITE_IF_EXISTS_OR_ADD
 _ROUTE_CACHE_ENTRIES = 4096
 _MODE_ENTRIES = 256
 _HEAD_ENTRIES = 4096
+_REST_ENTRIES = 256
+_REST_BYTES = 64
 
 _FIELD_VALUE = re.compile(r"[!-~](?:[ -~]{0,254}[!-~])?")
 
@@ -72,23 +75,64 @@ def decode(message: bytes) -> Event:
 
     Raises MalformedMessage for bytes that are none, or that tell nothing we know.
     """
+    tag = message[0] if message else 0
+    if tag == wire.REQUEST_BODY or tag == wire.RESPONSE_BODY:
+        piece = wire.read_body(message)
+        if piece is not None:
+            data, end = piece
+            return RequestBody(data, end) if tag == wire.REQUEST_BODY else ResponseBody(data, end)
+    elif tag == wire.REQUEST_HEADERS:
+        parts = wire.read_headers(message)
+        if parts is not None:
+            block, end, rest = parts
+            known = _rests.get(rest) or _read_rest(rest)
+            return RequestHeaders(wire.Headers(block), end, *known)
+    return _decode(message)
+
+
+def _read_rest(rest: bytes) -> tuple[Modes, tuple[str, ...] | None]:
+    """Return what a first message says after the headers: the filter's modes and the subset."""
+    request = _parse(rest)
+    said = _modes_of(request), _subset(request)
+    if len(rest) <= _REST_BYTES:
+        if len(_rests) >= _REST_ENTRIES:
+            _rests.clear()
+        _rests[rest] = said
+    return said
+
+
+_rests: dict[bytes, tuple[Modes, tuple[str, ...] | None]] = {}
+"""Without a subset, it is the filter's configuration, which comes with each of its streams."""
+
+
+def _parse(message: bytes) -> pb.ProcessingRequest:
     try:
-        request = pb.ProcessingRequest.FromString(message)
+        return pb.ProcessingRequest.FromString(message)
     except DecodeError as error:
         raise MalformedMessage("not a ProcessingRequest") from error
+
+
+def _decode(message: bytes) -> Event:
+    """Return what any message tells, by the generated code."""
+    request = _parse(message)
     match request.WhichOneof("phase"):
         case "request_body":
             body = request.request_body
             return RequestBody(body.body, body.end_of_stream)
         case "request_headers":
-            return _request_headers(request)
+            headers = request.request_headers
+            modes, subset = _modes_of(request), _subset(request)
+            return RequestHeaders(
+                wire.joined(headers.headers), headers.end_of_stream, modes, subset
+            )
         case "response_body":
             body = request.response_body
             return ResponseBody(body.body, body.end_of_stream)
         case "response_headers":
             headers = request.response_headers
-            modes = _modes(request.protocol_config) if request.HasField("protocol_config") else None
-            return ResponseHeaders(_fields(headers), headers.end_of_stream, _served(request), modes)
+            fields = wire.joined(headers.headers)
+            own = _modes(request.protocol_config) if request.HasField("protocol_config") else None
+            return ResponseHeaders(fields, headers.end_of_stream, _served(request), own)
         case "request_trailers":
             return RequestTrailers()
         case "response_trailers":
@@ -97,24 +141,8 @@ def decode(message: bytes) -> Event:
             raise MalformedMessage("a ProcessingRequest of no known phase")
 
 
-def _request_headers(request: pb.ProcessingRequest) -> RequestHeaders:
-    headers = request.request_headers
-    modes = _modes(request.protocol_config) if request.HasField("protocol_config") else FULL_DUPLEX
-    return RequestHeaders(_fields(headers), headers.end_of_stream, modes, _subset(request))
-
-
-def _fields(message: pb.HttpHeaders) -> dict[str, bytes]:
-    """Return the header fields; those that repeat are joined with a comma (RFC 9110, 5.3)."""
-    headers = message.headers.headers
-    fields = {field.key: field.raw_value for field in headers}
-    if len(fields) == len(headers) and b"" not in fields.values():
-        return fields
-    fields = {}
-    for field in headers:
-        key = field.key
-        value = field.raw_value or field.value.encode()
-        fields[key] = value if key not in fields else fields[key] + b", " + value
-    return fields
+def _modes_of(request: pb.ProcessingRequest) -> Modes:
+    return _modes(request.protocol_config) if request.HasField("protocol_config") else FULL_DUPLEX
 
 
 def _modes(config: pb.ProtocolConfiguration) -> Modes:

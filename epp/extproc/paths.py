@@ -13,6 +13,5 @@ class Services:
 
     def open(self, path: str, metadata: Metadata, push: Push) -> Call | None:
         """Begin a call of `/package.Service/Method` with the service's own application."""
-        service, _, _ = path[1:].rpartition("/")
-        application = self._services.get(service)
+        application = self._services.get(path[1 : path.rfind("/")])
         return None if application is None else application.open(path, metadata, push)

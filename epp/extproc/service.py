@@ -12,7 +12,7 @@ import msgspec
 
 from epp.errors import Internal, NotSynced, Overloaded, RequestError
 from epp.extproc import codec
-from epp.extproc.calls import INVALID_ARGUMENT, OK, Metadata, Push, Reply, Status
+from epp.extproc.calls import ENDS_APART, INVALID_ARGUMENT, OK, Metadata, Push, Reply, Status
 from epp.extproc.events import (
     Action,
     Answer,
@@ -34,6 +34,7 @@ from epp.routing.router import Router, Snapshot
 _log = logging.getLogger(__name__)
 
 _CLOSED = Reply((), OK)
+_ENDS_APART = (ENDS_APART, b"")
 _NO_HEADERS: Mapping[str, bytes] = {}
 _NO_SCOPE = Scope("")
 _BINDING_FIELDS = (b":authority", NAMESPACE_METADATA, POOL_METADATA)
@@ -91,7 +92,7 @@ class ExtProc:
         """Begin one ext_proc stream; None for any other method."""
         if path != codec.METHOD:
             return None
-        return Stream(self, self._binding(metadata))
+        return Stream(self, self._binding(metadata), ends_apart=_ENDS_APART in metadata)
 
     def _binding(self, metadata: Metadata) -> Binding:
         fields = dict(metadata)
@@ -120,11 +121,13 @@ class Stream:
 
     __slots__ = ("_binding", "_buffered", "_headers", "_response", "_service", "_session")
 
-    def __init__(self, service: ExtProc, binding: Binding) -> None:
+    def __init__(self, service: ExtProc, binding: Binding, *, ends_apart: bool) -> None:
         self._service = service
         self._binding = binding
         self._session = Session(
-            max_body_bytes=service.limits.max_body_bytes, pass_response=service.pass_response
+            max_body_bytes=service.limits.max_body_bytes,
+            pass_response=service.pass_response,
+            ends_apart=ends_apart,
         )
         self._headers: Mapping[str, bytes] = _NO_HEADERS
         self._buffered = 0
@@ -160,7 +163,8 @@ class Stream:
                 self._headers = event.headers
             elif self._response is not None:
                 self._watch(event, started)
-            self._refuse_overload(event)
+            if type(event) is RequestBody:
+                self._refuse_overload(event)
             answer = self._session.receive(event)
             return self._decide(answer, started) if isinstance(answer, Ask) else answer
         except RequestError as error:
@@ -173,11 +177,12 @@ class Stream:
             message = f"The picker failed on request {request_id or '(no x-request-id)'}."
             return self._refuse(Internal(message), started)
 
-    def _refuse_overload(self, event: Event) -> None:
-        if type(event) is RequestBody and self._session.state is State.BODY:
-            service = self._service
-            if service.buffered_bytes + len(event.data) > service.limits.max_buffered_bytes:
-                raise Overloaded("The picker holds too many request bodies at once; try again.")
+    def _refuse_overload(self, event: RequestBody) -> None:
+        service = self._service
+        if service.buffered_bytes + len(event.data) <= service.limits.max_buffered_bytes:
+            return
+        if self._session.state is State.BODY:
+            raise Overloaded("The picker holds too many request bodies at once; try again.")
 
     def _decide(self, ask: Ask, started: float) -> tuple[Action, ...]:
         service = self._service
@@ -214,10 +219,10 @@ class Stream:
             revision=service.knowledge.revision,
             picker_s=service.clock() - started,
             body_bytes=size,
-            passes=service.pass_response,
+            passes=self._session.passes_response,
         )
         self._tell(outcome)
-        if service.pass_response:
+        if self._session.passes_response:
             self._response = ResponseWatch(outcome, started)
         return actions
 
@@ -301,9 +306,9 @@ class Stream:
 
     def _reply(self, actions: tuple[Action, ...]) -> Reply:
         if type(actions[-1]) is not Close:
-            return Reply(tuple(map(codec.encode, actions)))
+            return Reply(tuple([codec.encode(action) for action in actions]))
         self._finish()
-        return Reply(tuple(map(codec.encode, actions[:-1])), OK)
+        return Reply(tuple([codec.encode(action) for action in actions[:-1]]), OK)
 
     def _count_buffered(self) -> None:
         now = self._session.buffered_bytes

@@ -15,11 +15,14 @@ Envoy 1.40):
 | NONE, STREAMED              | the headers, without having seen the body                       |
 
 A stream that wants nothing of the response is closed with OK, but only after the request's end
-and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.
+and with every chunk of it echoed: closed earlier, Envoy drops what it had already sent us.  So it
+does with a FULL_DUPLEX_STREAMED response that has begun before the close arrives: where that can
+happen (a long echo, a transport whose close comes apart), the response passes instead.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, auto
+from typing import Any
 
 from epp.errors import BodyTooLarge, RequestError, UnsupportedBodyMode
 from epp.extproc.events import (
@@ -50,9 +53,15 @@ from epp.extproc.events import (
 CHUNK_BYTES = 62_000
 """The longest body that one message to Envoy carries; some gateways refuse 64 KiB and more."""
 
+ONE_PIECE_BYTES = 12 * 1024
+"""The longest body whose echo and the close after it are one TLS record (16 KiB), headers too."""
+
 _CONTINUE_HEADERS = AnswerRequestHeaders()
 _CONTINUE_BODY = AnswerRequestBody()
 _CONTINUE_TRAILERS = AnswerRequestTrailers()
+_CONTINUE_RESPONSE_HEADERS = AnswerResponseHeaders()
+_CONTINUE_RESPONSE_BODY = AnswerResponseBody()
+_CONTINUE_RESPONSE_TRAILERS = AnswerResponseTrailers()
 _CLOSE = Close()
 
 
@@ -84,6 +93,7 @@ class Session:
         "_ask_trailers",
         "_chunks",
         "_early_chunks",
+        "_ends_apart",
         "_headers",
         "_max_body_bytes",
         "_modes",
@@ -94,11 +104,14 @@ class Session:
         "state",
     )
 
-    def __init__(self, *, max_body_bytes: int, pass_response: bool) -> None:
+    def __init__(
+        self, *, max_body_bytes: int, pass_response: bool, ends_apart: bool = False
+    ) -> None:
         self.state = State.OPEN
         self.buffered_bytes = 0
         self._max_body_bytes = max_body_bytes
         self._pass_response = pass_response
+        self._ends_apart = ends_apart
         self._modes = FULL_DUPLEX
         self._headers: Mapping[str, bytes] = {}
         self._subset: tuple[str, ...] | None = None
@@ -107,46 +120,95 @@ class Session:
         self._relays = False
         self._early_chunks = 0
 
-    def receive(self, event: Event) -> Ask | tuple[Action, ...]:  # noqa: C901 - the whole table
+    @property
+    def passes_response(self) -> bool:
+        """Whether the response of a routed request comes through this stream."""
+        return self._pass_response
+
+    def receive(self, event: Event) -> Ask | tuple[Action, ...]:
         """Take one event; return the actions that answer it, or an `Ask`.
 
         Raises RequestError (tell it with `answer`) and ProtocolViolation.
         """
-        match self.state, event:
-            case State.OPEN, RequestHeaders():
+        return _ON[type(event)](self, event)
+
+    def _on_request_headers(self, event: RequestHeaders) -> Ask | tuple[Action, ...]:
+        match self.state:
+            case State.OPEN:
                 return self._begin(event)
-            case State.BODY, RequestBody(data, end):
-                return self._collect(data, end)
-            case State.BODY, RequestTrailers():
+            case State.DONE:
+                return ()  # frames that were in flight when we answered
+            case _:
+                raise self._violated(event)
+
+    def _on_request_body(self, event: RequestBody) -> Ask | tuple[Action, ...]:
+        match self.state:
+            case State.BODY:
+                return self._collect(event.data, event.end)
+            case State.RELAY:
+                return self._relay(event.data, event.end)
+            case State.RESPONSE:
+                return ()  # a second end-of-stream: Envoy sends one after some large bodies
+            case State.DONE:
+                return ()
+            case State.OPEN:
+                raise self._unannounced()
+            case _:
+                raise self._violated(event)
+
+    def _on_request_trailers(self, event: RequestTrailers) -> Ask | tuple[Action, ...]:
+        match self.state:
+            case State.BODY:
                 self._ask_trailers = True
                 return self._ask_with_body()
-            case State.RELAY, RequestBody(data, end):
-                return self._relay(data, end)
-            case State.RELAY, RequestTrailers():
-                return self._request_ended((_CONTINUE_TRAILERS,))
-            case State.RESPONSE, RequestBody():
-                return ()  # a second end-of-stream: Envoy sends one after some large bodies
-            case State.RESPONSE, RequestTrailers():
+            case State.RELAY:
+                return self._relay_ended((_CONTINUE_TRAILERS,))
+            case State.RESPONSE:
                 return (_CONTINUE_TRAILERS,)  # they follow the one body message when BUFFERED
-            case State.DONE, _:
-                return ()  # frames that were in flight when we answered
-            case State.OPEN, RequestBody() | RequestTrailers():
-                self.state = State.DONE
-                raise UnsupportedBodyMode(
-                    "The picker has not been sent the request's headers: set"
-                    " processing_mode.request_header_mode to SEND in Envoy's ext_proc filter."
-                )
-            case _, ResponseHeaders() | ResponseBody() | ResponseTrailers():
-                return self._pass_response_event(event)
+            case State.DONE:
+                return ()
+            case State.OPEN:
+                raise self._unannounced()
             case _:
-                where = self.state.name
-                self.state = State.DONE
-                raise ProtocolViolation(f"{type(event).__name__} while {where}")
+                raise self._violated(event)
+
+    # The response passes, whatever the state: it can overtake the end of its request.
+
+    def _on_response_headers(self, event: ResponseHeaders) -> tuple[Action, ...]:
+        self._modes = event.modes or self._modes
+        last = event.end or self._modes.response is BodyMode.NONE
+        return self._response_actions((_CONTINUE_RESPONSE_HEADERS,), last=last)
+
+    def _on_response_body(self, event: ResponseBody) -> tuple[Action, ...]:
+        data, end = event.data, event.end
+        if self._modes.response is not BodyMode.FULL_DUPLEX_STREAMED:
+            return self._response_actions((_CONTINUE_RESPONSE_BODY,), last=end)
+        if not end and 0 < len(data) <= CHUNK_BYTES and self.state is not State.DONE:
+            return (ResponseChunk(data, False),)  # by far the most frequent message of all
+        chunks = tuple(ResponseChunk(d, e) for d, e in _cut(data, end))
+        return self._response_actions(chunks, last=end)
+
+    def _on_response_trailers(self, event: ResponseTrailers) -> tuple[Action, ...]:
+        return self._response_actions((_CONTINUE_RESPONSE_TRAILERS,), last=True)
+
+    def _violated(self, event: Event) -> ProtocolViolation:
+        where = self.state.name
+        self.state = State.DONE
+        return ProtocolViolation(f"{type(event).__name__} while {where}")
+
+    def _unannounced(self) -> RequestError:
+        self.state = State.DONE
+        return UnsupportedBodyMode(
+            "The picker has not been sent the request's headers: set"
+            " processing_mode.request_header_mode to SEND in Envoy's ext_proc filter."
+        )
 
     def route(self, route: Route) -> tuple[Action, ...]:
         """Answer the pending `Ask`: the request goes there."""
         assert self.state is State.ASKED
         mode = self._modes.request
+        if self._can_be_overtaken():
+            self._pass_response = True
         if not self._chunks:
             return self._route_headers(route)
         if mode is BodyMode.FULL_DUPLEX_STREAMED:
@@ -163,8 +225,9 @@ class Session:
 
     def abandon(self) -> None:
         """The stream is gone: forget what was collected."""
-        self._forget_body()
-        self.state = State.DONE
+        if self.state is not State.DONE or self.buffered_bytes:
+            self._forget_body()
+            self.state = State.DONE
 
     # --- the request ----------------------------------------------------------------------
 
@@ -172,6 +235,8 @@ class Session:
         self._headers = event.headers
         self._subset = event.subset
         self._modes = event.modes
+        if self._ends_apart and event.modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+            self._pass_response = True
         if event.end:
             return self._ask(None)
         if _is_upgrade(event.headers):
@@ -210,17 +275,20 @@ class Session:
         if self.buffered_bytes > self._max_body_bytes:
             raise self._too_large()
         self._chunks.append(data)
-        whole = self._modes.request in (BodyMode.BUFFERED, BodyMode.BUFFERED_PARTIAL)
-        if not end and not whole:
-            return ()
-        partial = not end and self._modes.request is BodyMode.BUFFERED_PARTIAL
-        return self._ask_with_body(partial=partial)
+        if end:
+            return self._ask_with_body()
+        mode = self._modes.request
+        if mode is BodyMode.BUFFERED or mode is BodyMode.BUFFERED_PARTIAL:  # there will be no more
+            return self._ask_with_body(partial=mode is BodyMode.BUFFERED_PARTIAL)
+        return ()
 
     def _ask_with_body(self, *, partial: bool = False) -> Ask:
-        self._early_chunks = len(self._chunks)
-        body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._chunks = [body]
-        return self._ask(body, partial=partial)
+        chunks = self._chunks
+        self._early_chunks = len(chunks)
+        if len(chunks) != 1:
+            chunks = self._chunks = [b"".join(chunks)]
+        self.state = State.ASKED
+        return Ask(self._headers, chunks[0], self._subset, partial)
 
     def _ask(
         self,
@@ -233,6 +301,17 @@ class Session:
         return Ask(self._headers, body, self._subset, partial, unseen_mode)
 
     # --- the pick -------------------------------------------------------------------------
+
+    def _can_be_overtaken(self) -> bool:
+        """Tell whether the response can begin before our close of the stream arrives.
+
+        A model server may answer before it has read the whole request; only what reaches Envoy in
+        one piece leaves no time for that.
+        """
+        if self._modes.response is not BodyMode.FULL_DUPLEX_STREAMED:
+            return False
+        echoes = self._modes.request is BodyMode.FULL_DUPLEX_STREAMED and self._chunks
+        return bool(echoes) and len(self._chunks[0]) > ONE_PIECE_BYTES
 
     def _route_headers(self, route: Route) -> tuple[Action, ...]:
         answer = AnswerRequestHeaders(route)
@@ -279,7 +358,13 @@ class Session:
             actions: tuple[Action, ...] = tuple(RequestChunk(d, e) for d, e in _cut(data, end))
         else:
             actions = (_CONTINUE_BODY,)
-        return self._request_ended(actions) if end else actions
+        return self._relay_ended(actions) if end else actions
+
+    def _relay_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
+        """The response has been on its way all the while: a close now would cut into it."""
+        if self._modes.response is BodyMode.FULL_DUPLEX_STREAMED:
+            self._pass_response = True
+        return self._request_ended(actions)
 
     def _request_ended(self, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         self._forget_body()
@@ -291,24 +376,9 @@ class Session:
 
     # --- the response ---------------------------------------------------------------------
 
-    def _pass_response_event(
-        self, event: ResponseHeaders | ResponseBody | ResponseTrailers
-    ) -> tuple[Action, ...]:
-        """Let it pass, whatever the state: a response can overtake the end of its request."""
-        match event:
-            case ResponseHeaders(end=end, modes=modes):
-                self._modes = modes or self._modes
-                last = end or self._modes.response is BodyMode.NONE
-                return self._response_actions((AnswerResponseHeaders(),), last=last)
-            case ResponseBody(data, end):
-                if self._modes.response is BodyMode.FULL_DUPLEX_STREAMED:
-                    chunks = tuple(ResponseChunk(d, e) for d, e in _cut(data, end))
-                    return self._response_actions(chunks, last=end)
-                return self._response_actions((AnswerResponseBody(),), last=end)
-            case ResponseTrailers():  # pragma: no branch - the types of the argument end here
-                return self._response_actions((AnswerResponseTrailers(),), last=True)
-
     def _response_actions(self, actions: tuple[Action, ...], *, last: bool) -> tuple[Action, ...]:
+        if self.state is State.DONE:
+            return ()
         if not last or self.state is State.RELAY:
             return actions
         self.abandon()
@@ -325,6 +395,16 @@ class Session:
     def _forget_body(self) -> None:
         self._chunks = []
         self.buffered_bytes = 0
+
+
+_ON: Mapping[type, Callable[[Session, Any], Ask | tuple[Action, ...]]] = {
+    RequestHeaders: Session._on_request_headers,
+    RequestBody: Session._on_request_body,
+    RequestTrailers: Session._on_request_trailers,
+    ResponseHeaders: Session._on_response_headers,
+    ResponseBody: Session._on_response_body,
+    ResponseTrailers: Session._on_response_trailers,
+}
 
 
 def _cut(data: bytes, end: bool) -> Iterator[tuple[bytes, bool]]:

@@ -1,8 +1,8 @@
 """Find `model` in a request's body, and put another name in its place.
 
-msgspec validates the whole document in C and hands back the raw bytes of the top-level `model`;
-where they lie in the body is read off their address, so that a rename touches the value's bytes
-and nothing else.  A body in which `model` could stand twice is read a second time to count.
+msgspec validates the whole document in C and hands back the raw bytes of the top-level `model`.
+A rename touches these bytes and nothing else.  Where the key is spelled once, they follow it; a body
+in which it could stand twice is read a second time to count, and their address tells their place.
 """
 
 import re
@@ -44,23 +44,23 @@ class ModelField:
     `name` is never empty.
     """
 
-    __slots__ = ("_body", "_raw", "name")
+    __slots__ = ("_body", "_place", "name")
 
-    def __init__(self, name: str, body: bytes, raw: memoryview | tuple[int, int]) -> None:
+    def __init__(self, name: str, body: bytes, place: tuple[int, int]) -> None:
         self.name = name
         self._body = body
-        self._raw = raw
+        self._place = place
 
     def renamed(self, name: str) -> bytes:
         """Return the body with `name` as its model; every other byte stays."""
-        start, end = self._raw if isinstance(self._raw, tuple) else self._located(self._raw)
-        return b"".join((self._body[:start], msgspec.json.encode(name), self._body[end:]))
+        start, end = self._place
+        view = memoryview(self._body)
+        return b"".join((view[:start], msgspec.json.encode(name), view[end:]))
 
-    def _located(self, raw: memoryview) -> tuple[int, int]:
-        start = _address(raw) - _address(self._body)
-        end = start + len(raw)
-        assert self._body[start:end] == raw, "the parser's view does not lie in the body"
-        return start, end
+    def within(self, body: bytes, offset: int) -> "ModelField":
+        """Return the same field of a body in which the document begins at `offset`."""
+        start, end = self._place
+        return ModelField(self.name, body, (start + offset, end + offset))
 
 
 def read_model(body: bytes) -> ModelField:
@@ -68,24 +68,33 @@ def read_model(body: bytes) -> ModelField:
 
     Raises InvalidJson, MissingModel and DuplicateModel.
     """
-    if not body.startswith(_BOM):
+    if body[:3] != _BOM:
         return _read(body, 0)
-    field = _read(body[len(_BOM) :], len(_BOM))
-    return ModelField(field.name, body, _shifted(field, len(_BOM)))
+    return _read(body[len(_BOM) :], len(_BOM)).within(body, len(_BOM))
 
 
 def _read(document: bytes, offset: int) -> ModelField:
     """Read a document that begins `offset` bytes into the body."""
     raw = _top_level_model(document, offset)
-    if _may_repeat(document):
+    value = bytes(raw)
+    key = document.find(_KEY)
+    # Searching from both ends is thrice as fast as counting: models stand early.
+    if key == document.rfind(_KEY) and not _may_be_escaped(document):
+        start = document.find(value, key + len(_KEY))  # between the two are a colon and spaces
+        place = start, start + len(value)
+    else:
         _refuse_repeated(document)
-    return ModelField(_text(raw), document, memoryview(raw))
+        place = _located(raw, document)
+    return ModelField(_text(value), document, place)
 
 
-def _shifted(field: ModelField, by: int) -> tuple[int, int]:
-    raw = field._raw
-    start, end = raw if isinstance(raw, tuple) else field._located(raw)
-    return start + by, end + by
+def _located(raw: msgspec.Raw, document: bytes) -> tuple[int, int]:
+    """Return where the parser's view lies in the document."""
+    view = memoryview(raw)
+    start = _address(view) - _address(document) if view else 0
+    end = start + len(view)
+    assert document[start:end] == view, "the parser's view does not lie in the body"
+    return start, end
 
 
 def _top_level_model(body: bytes, offset: int) -> msgspec.Raw:
@@ -117,11 +126,10 @@ def _explained(problem: str, body: bytes, offset: int) -> str:
     return f"The body is not valid JSON: {what} at byte {int(position.group(1)) + offset}."
 
 
-def _may_repeat(body: bytes) -> bool:
-    first = body.find(_KEY)
-    if first >= 0 and body.find(_KEY, first + len(_KEY)) >= 0:
-        return True
-    return b"\\u00" in body and _ESCAPED_LETTER.search(body) is not None
+def _may_be_escaped(body: bytes) -> bool:
+    """Tell whether a key could be `model` without being spelled so."""
+    # One letter is found ten times as fast as a word; from the end, a word twice as fast.
+    return b"\\" in body and body.rfind(b"\\u00") >= 0 and _ESCAPED_LETTER.search(body) is not None
 
 
 def _refuse_repeated(body: bytes) -> None:
@@ -137,8 +145,7 @@ def _refuse_repeated(body: bytes) -> None:
     msgspec.json.Decoder(_Occurrences, dec_hook=occurrence).decode(body)
 
 
-def _text(raw: msgspec.Raw) -> str:
-    value = bytes(raw)
+def _text(value: bytes) -> str:
     if not value:
         raise MissingModel("The body has no `model`.", param="model")
     if value[:1] != b'"':
@@ -185,7 +192,7 @@ def read_model_in_prefix(prefix: bytes) -> ModelField | None:
         if field is not None:
             raise DuplicateModel("The body has `model` more than once.", param="model")
         field = _value_in_prefix(prefix, start)
-        if field is None or not _may_repeat(prefix):
+        if field is None or not (prefix.count(_KEY) > 1 or _may_be_escaped(prefix)):
             break
     return field
 

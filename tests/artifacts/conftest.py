@@ -31,20 +31,6 @@ QUICK = Backoff(attempts=4, base_s=0.01, ceiling_s=0.05)
 SMALL_PARTS = PullOptions(parallel=6, part_bytes=64 << 10, backoff=QUICK)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the large cases to those who ask for them: `-m slow`, or `make test-s3`."""
-    if config.getoption("-m") or os.environ.get("S3_ENDPOINT"):  # noqa: TID251  as below
-        return
-    slow = [item for item in items if item.get_closest_marker("slow") and _is_ours(item)]
-    if slow:
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if item not in slow]
-
-
-def _is_ours(item: pytest.Item) -> bool:
-    return Path(__file__).parent in item.path.parents
-
-
 @pytest.fixture(scope="session")
 def s3() -> Iterator[Endpoint]:
     """Give the S3 server that the tests talk to."""

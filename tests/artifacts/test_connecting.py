@@ -15,7 +15,6 @@ from artifacts.kubesecret import connection_from_secret
 from tests.artifacts.bucket import Bucket, Endpoint
 from tests.artifacts.conftest import Client, tree
 
-
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -101,7 +100,7 @@ async def test_anonymous_requests_are_not_signed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def api(s3: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+async def api(s3: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """Serve one secret as the Kubernetes API does, and a kubeconfig that finds it."""
     fields = {"type": "s3", "endpoint_url": s3.url, "access_key_id": s3.access_key}
     fields |= {"secret_access_key": s3.secret_key}
@@ -132,15 +131,16 @@ async def api(s3: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         }
         file = tmp_path / "kubeconfig"
         file.write_text(json.dumps(document))
-        monkeypatch.setenv("KUBECONFIG", str(file))
-        yield
+        yield str(file)
 
 
-async def test_a_secret_from_the_kubernetes_api(api: None, bucket: Bucket, tmp_path: Path) -> None:
+async def test_a_secret_from_the_kubernetes_api(api: str, bucket: Bucket, tmp_path: Path) -> None:
     """The connection in a secret is enough to pull."""
     version = bucket.put("m.bin", b"x")
 
-    connection = await connection_from_secret("demo", "storage-config", "minio", Connection())
+    connection = await connection_from_secret(
+        "demo", "storage-config", "minio", Connection(), environment={"KUBECONFIG": api}
+    )
     await Client(connection).pull(f"{bucket.uri('m.bin')}?versionId={version}", tmp_path / "o")
 
     assert tree(tmp_path / "o") == {"m.bin": b"x"}
@@ -156,8 +156,10 @@ async def test_a_secret_from_the_kubernetes_api(api: None, bucket: Bucket, tmp_p
     ],
 )
 async def test_a_secret_that_cannot_be_used(
-    api: None, name: str, key: str | None, expected: type[ArtifactError]
+    api: str, name: str, key: str | None, expected: type[ArtifactError]
 ) -> None:
     """Missing, forbidden, without that key, or not JSON: each has its own exit code."""
     with pytest.raises(expected):
-        await connection_from_secret("demo", name, key, Connection())
+        await connection_from_secret(
+            "demo", name, key, Connection(), environment={"KUBECONFIG": api}
+        )

@@ -88,8 +88,9 @@ def test_several_pairs(bucket: Bucket, cli: Cli, tmp_path: Path, status: Path) -
         assert result.exit_code == 0, result.stderr
         assert (models / "base.bin").read_bytes() == b"base"
         assert (models / "lora/lora.bin").read_bytes() == b"lora"
-    lines = [line.split() for line in status.read_text().splitlines()]
-    assert [str(models), str(models / "lora")] == [target for _digest, target in lines]
+    told = json.loads(status.read_text())
+    assert [str(models), str(models / "lora")] == list(told["artifacts"])
+    assert told["digest"] == told["artifacts"][str(models)]
 
 
 def test_a_floating_source_is_refused_and_the_status_says_so(

@@ -1,14 +1,14 @@
-"""Large cases: 20 000 objects, and a 5 GB object in 150 MB of memory.  `make test-s3` runs them."""
+"""Large cases: 20 000 objects, and a 5 GB object in 150 MB of memory.  `make test-s3` has them."""
 
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import run_measured
 from tests.artifacts.bucket import Bucket, Endpoint
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -22,10 +22,8 @@ RSS_LIMIT_MB = 150
 def run(s3: Endpoint, *arguments: str | Path) -> tuple[int, float]:
     """Run the program; return its exit code and the most memory that it had, in MB."""
     environment = {**os.environ, **s3.environment}  # noqa: TID251  passed on
-    process = subprocess.Popen([*PROGRAM, *map(str, arguments)], env=environment)
-    _pid, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage.ru_maxrss / 1024
+    usage = run_measured([*PROGRAM, *map(str, arguments)], environment)
+    return usage.exit_code, usage.rss_mb
 
 
 def test_20000_objects(bucket: Bucket, s3: Endpoint, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ async def test_one_group_of_pools_is_enough(
     api.uninstall("inferencepools", group)
     put(api, make(), pod("a", "10.0.0.1"))
     async with following(client, DEFAULT) as found:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await found.source.synced.wait()
         assert endpoints(found.store, "default") == ["10.0.0.1:8000"]
 
@@ -59,10 +59,9 @@ async def test_no_group_of_pools_blocks_and_is_said(api: ApiServer, client: Kube
     for group in (K8S, X_K8S):
         api.uninstall("inferencepools", group)
     async with following(client, DEFAULT) as found:
-        await asyncio.sleep(0.5)
+        named = f"inferencepools.{K8S}/v1; install its CRD"
+        await until(lambda: named in " ".join(found.source.waiting_for()), True)
         assert not found.source.synced.is_set()
-        said = " ".join(found.source.waiting_for())
-        assert f"inferencepools.{K8S}/v1; install its CRD" in said
 
 
 async def test_v1_wins_over_v1alpha2(api: ApiServer, client: KubeClient) -> None:
@@ -141,7 +140,7 @@ async def test_optional_kinds_never_block(api: ApiServer, client: KubeClient) ->
     for group in (X_K8S, LLMD):
         api.uninstall("inferenceobjectives", group)
     api.faults.fail(403, plural="inferencemodelrewrites")
-    async with following(client, DEFAULT) as found, asyncio.timeout(10):
+    async with following(client, DEFAULT) as found, asyncio.timeout(30):
         await found.source.synced.wait()
 
 

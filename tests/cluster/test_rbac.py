@@ -70,10 +70,12 @@ async def test_another_namespace_is_named(restricted: ApiServer, client: KubeCli
     restricted.put(model("llama"))
     async with following(client, Scope(("default", "other"))) as found:
         await until(lambda: found.store.model_count, 1)
-        await asyncio.sleep(0.3)
-        said = " ".join(found.source.waiting_for())
-        assert "Role in namespace other" in said
-        assert "Role in namespace default" not in said
+
+        def said() -> str:
+            return " ".join(found.source.waiting_for())
+
+        await until(lambda: "Role in namespace other" in said(), True)
+        assert "Role in namespace default" not in said()
 
 
 async def test_metrics_are_for_those_who_may(restricted: ApiServer, client: KubeClient) -> None:

@@ -24,9 +24,9 @@ VERSION = m.INFERENCE_MODEL.api_version
 class Replica:
     """One picker, as far as status goes."""
 
-    def __init__(self, client: KubeClient, namespace: str, identity: str) -> None:
+    def __init__(self, client: KubeClient, namespace: str, identity: str, lease_s: int) -> None:
         self.store = Store()
-        election = Election("epp-test", namespace, identity, 3, 2.0, 1.0)
+        election = Election("epp-test", namespace, identity, lease_s, lease_s * 0.7, 1.0)
         self.leadership = Leadership(client.api_client, election)
         spaces = (namespace,)
         self.writer = StatusWriter(
@@ -43,8 +43,10 @@ class Replica:
 
 
 @asynccontextmanager
-async def running(client: KubeClient, namespace: str, identity: str) -> AsyncIterator[Replica]:
-    replica = Replica(client, namespace, identity)
+async def running(
+    client: KubeClient, namespace: str, identity: str, lease_s: int = 15
+) -> AsyncIterator[Replica]:
+    replica = Replica(client, namespace, identity, lease_s)
     async with asyncio.TaskGroup() as tasks:
         started = [
             tasks.create_task(part.run())
@@ -65,7 +67,7 @@ async def until_status(world: World, name: str, **wanted: Any) -> Json:
     """Wait until a model's condition says this."""
     found: Json = {}
     try:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             while True:
                 found = await status_of(world, name)
                 if wanted.items() <= found.items():
@@ -117,7 +119,7 @@ async def test_a_right_status_is_not_written(world: World) -> None:
     async with running(world.client, world.namespace, "one"):
         await until_status(world, "llama", reason="Accepted")
     async with running(world.client, world.namespace, "two") as second:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             await second.leadership.won.wait()
         await world.put(model("qwen"))
         await until_status(world, "qwen", reason="Accepted")
@@ -128,7 +130,7 @@ async def test_one_leads_and_the_other_follows(world: World) -> None:
     """Of two replicas one writes; when it goes it gives the lease back, and the other goes on."""
     await world.put(pool())
     async with running(world.client, world.namespace, "two-to-be") as second:
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(30):
             await second.leadership.won.wait()
         async with running(world.client, world.namespace, "other") as other:
             await world.put(model("llama"))
@@ -140,11 +142,11 @@ async def test_one_leads_and_the_other_follows(world: World) -> None:
 
 async def test_a_leader_that_cannot_renew_stops(api: ApiServer, client: KubeClient) -> None:
     """Cut off from the API server a leader stands down in time; afterwards somebody leads again."""
-    async with running(client, "default", "one") as replica:
-        async with asyncio.timeout(10):
+    async with running(client, "default", "one", 3) as replica:
+        async with asyncio.timeout(30):
             await replica.leadership.won.wait()
         await api.down()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await replica.leadership.lost.wait()
         await api.up()
         async with asyncio.timeout(20):

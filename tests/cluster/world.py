@@ -198,7 +198,7 @@ def endpoints(store: Store, namespace: str, name: str = "vllm") -> list[str] | N
     return None if view is None else [endpoint.authority for endpoint in view.endpoints]
 
 
-async def until(condition: Callable[[], object], expected: object, limit_s: float = 10.0) -> None:
+async def until(condition: Callable[[], object], expected: object, limit_s: float = 30.0) -> None:
     """Wait until a condition is as expected; fail with what it is instead."""
 
     async def ask() -> object:
@@ -208,7 +208,7 @@ async def until(condition: Callable[[], object], expected: object, limit_s: floa
 
 
 async def until_told(
-    ask: Callable[[], Awaitable[object]], expected: object, limit_s: float = 10.0
+    ask: Callable[[], Awaitable[object]], expected: object, limit_s: float = 30.0
 ) -> None:
     """Wait until the answer to a question is as expected; fail with what it is instead."""
     found: object = None

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from epp.envoyconfig import BodyMode
-from tests.e2e.world import UNSPELLABLE, World, sha256
+from tests.builders import a_model, a_pool, a_slice
+from tests.e2e.world import UNSPELLABLE, World, eventually, sha256
 from tests.fakes.http2 import Http2Client
+from tests.fakes.rawhttp import HastyServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -152,6 +154,53 @@ async def test_a_streamed_response_is_byte_for_byte_the_servers(
 
     assert reply.headers["content-type"] == "text/event-stream"
     assert reply.body == direct.body
+
+
+@pytest.mark.parametrize("transport", ["http2", "grpcio"])
+async def test_no_response_loses_its_first_bytes_to_the_close(world: World, transport: str) -> None:
+    """A close that arrives after Envoy has shown us a chunk of the response would cost that chunk.
+
+    grpcio cannot send the close with the last echo: lost here was one response in ten.
+    """
+    envoy = await world.envoy(await world.picker(transport=transport))
+    body = json.dumps({"model": "llama", "stream": True, "max_tokens": 2}).encode()
+    direct = [await world.ask_server(f"s{i}", body, path="/v1/completions") for i in (1, 2, 3)]
+    whole = {reply.served_by: reply.body for reply in direct}
+
+    async def ask_often() -> None:
+        for _ in range(40):
+            reply = await world.ask(envoy, body, path="/v1/completions")
+            assert reply.body == whole[reply.served_by]
+
+    await asyncio.gather(*(ask_often() for _ in range(8)))
+
+
+async def test_an_answer_before_the_request_is_read_arrives_whole(world: World) -> None:
+    """The refusal of a long prompt, say: it begins while our echo of the prompt is on its way."""
+    envoy = await world.envoy()
+    loop = asyncio.get_running_loop()
+    connections: list[asyncio.Transport] = []
+    server = await loop.create_server(lambda: HastyServer(connections), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    world.write(
+        "hasty.yaml",
+        a_pool("hasty").manifest,
+        a_slice("hasty", "127.0.0.1", ports=[port], app="hasty"),
+        a_model("hasty").in_pool("hasty").manifest,
+    )
+
+    async def is_there() -> bool:
+        return (await world.ask(envoy, prompt("hasty", 1))).status == 413
+
+    await eventually(is_there)
+    sizes = [10, 10_000, 13_000, 300_000, 3_000_000]
+    replies = [await world.ask(envoy, prompt("hasty", size)) for size in sizes for _ in range(8)]
+    world.write("hasty.yaml")
+    server.close()
+    for connection in connections:
+        connection.close()
+
+    assert {(reply.status, reply.body) for reply in replies} == {(413, HastyServer.BODY)}
 
 
 @pytest.mark.parametrize("mode", RESPONSE_MODES)

@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import json
-import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -206,7 +205,6 @@ def write_certificate(folder: Path) -> None:
             serialization.NoEncryption(),
         )
     )
-    assert ssl.create_default_context(cafile=str(folder / "tls.crt"))
 
 
 async def test_a_websocket_to_a_picker_that_refuses_is_refused(world: World) -> None:

@@ -199,6 +199,11 @@ class ApiServer:
         for watcher in self.storage.history.open_watches(plural):
             watcher.end("gone")
 
+    def fail_watches(self, plural: str = "") -> None:
+        """End open watches with an error inside the stream, right behind what is pending."""
+        for watcher in self.storage.history.open_watches(plural):
+            watcher.end("failed")
+
     def silence_watches(self, plural: str = "") -> None:
         """Let open watches stay open and never say a thing again."""
         for watcher in self.storage.history.open_watches(plural):

@@ -29,12 +29,20 @@ FINALIZER = "inferenceservice.finalizers"
 class KServe:
     """One controller.  `failing`, `stuck` and `paused` are for tests to change."""
 
-    def __init__(self, client: KubeClient, *, load_s: float = 0.0, defaults: bool = True) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str = "",
+        load_s: float = 0.0,
+        defaults: bool = True,
+    ) -> None:
         self.failing: dict[str, str] = {}
         self.stuck: set[str] = set()
         self.paused = False
         self.rollouts: Counter[str] = Counter()
         self._client = client
+        self._namespace = namespace
         self._load_s = load_s
         self._defaults = defaults
         self._handled: dict[str, tuple[int, str]] = {}
@@ -44,7 +52,7 @@ class KServe:
         """Control until cancelled."""
         watch: Reflector[ObjectName] = Reflector(
             self._client,
-            Subject(KIND),
+            Subject(KIND, self._namespace),
             _decode,
             self._take,
             pace=Pace(backoff_min_s=0.05, backoff_max_s=0.2),

@@ -186,6 +186,7 @@ class Handlers:
             self.faults,
             bookmark_every_s=every_s,
             delivered=self.storage.history.delivered,
+            revision=lambda: self.storage.revision,
         )
         try:
             return await response.serve(float(query.get("timeoutSeconds") or 1800))

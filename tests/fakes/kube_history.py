@@ -46,7 +46,7 @@ class Watcher:
         self.wake.set()
 
     def end(self, how: str) -> None:
-        """End the watch: `close` (cleanly), `cut` (in the middle of a line), `gone` (410)."""
+        """End it: `close` (cleanly), `cut` (within a line), `gone` (410), `failed` (500)."""
         self.ending = how
         self.wake.set()
 

@@ -1,6 +1,7 @@
 """How the API server writes a watch to its client, and how it can go wrong."""
 
 import asyncio
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -9,6 +10,7 @@ from tests.fakes.kube_history import Watcher, line
 from tests.fakes.kube_objects import Resource, StatusError, encode
 
 INITIAL_END = "k8s.io/initial-events-end"
+IN_FLIGHT_S = 0.5
 
 
 def bookmark(resource: Resource, revision: int, *, initial_end: bool = False) -> bytes:
@@ -37,6 +39,7 @@ class WatchResponse:
         *,
         bookmark_every_s: float | None,
         delivered: dict[int, float],
+        revision: Callable[[], int],
     ) -> None:
         self._request = request
         self._resource = resource
@@ -44,10 +47,25 @@ class WatchResponse:
         self._faults = faults
         self._bookmark_every_s = bookmark_every_s
         self._delivered = delivered
+        self._revision = revision
+        self._written: dict[int, float] = {}
         self._response = web.StreamResponse(headers={"Content-Type": "application/json"})
 
     async def serve(self, timeout_s: float) -> web.StreamResponse:
         """Write what happens until the time is over or the watch is ended."""
+        try:
+            return await self._serve(timeout_s)
+        finally:
+            self._take_back()
+
+    def _take_back(self) -> None:
+        """What was written just before the end may never have been read."""
+        now = asyncio.get_running_loop().time()
+        for revision, at in self._written.items():
+            if now - at < IN_FLIGHT_S and self._delivered.get(revision) == at:
+                del self._delivered[revision]
+
+    async def _serve(self, timeout_s: float) -> web.StreamResponse:
         await self._response.prepare(self._request)
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not self._watcher.ending:
@@ -66,7 +84,7 @@ class WatchResponse:
                 await self._watcher.wake.wait()
         except TimeoutError:
             if self._bookmark_every_s and not self._watcher.muted:
-                await self._response.write(bookmark(self._resource, self._watcher.revision))
+                await self._response.write(bookmark(self._resource, self._revision()))
 
     async def _flush(self) -> None:
         watcher = self._watcher
@@ -77,7 +95,9 @@ class WatchResponse:
         watcher.pending.clear()
         await self._response.write(b"".join(line for _, line in lines))
         now = asyncio.get_running_loop().time()
-        self._delivered.update({revision: now for revision, _ in lines if revision})
+        self._written = {r: at for r, at in self._written.items() if now - at < IN_FLIGHT_S}
+        self._written.update({revision: now for revision, _ in lines if revision})
+        self._delivered.update(self._written)
 
     async def _finish(self) -> None:
         match self._watcher.ending:
@@ -88,10 +108,14 @@ class WatchResponse:
             case "gone":
                 error = StatusError(410, "Expired", "too old resource version: 1 (2)")
                 await self._response.write(error_line(error))
+            case "failed":
+                lines = [line for _, line in self._watcher.pending]
+                error = StatusError(500, "InternalError", "etcdserver: leader changed")
+                await self._response.write(b"".join([*lines, error_line(error)]))
             case _:
                 await self._flush()
                 if self._bookmark_every_s and not self._watcher.muted:
-                    await self._response.write(bookmark(self._resource, self._watcher.revision))
+                    await self._response.write(bookmark(self._resource, self._revision()))
 
     async def _abort(self) -> None:
         await asyncio.sleep(0)

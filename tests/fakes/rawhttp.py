@@ -59,6 +59,28 @@ class _Served(asyncio.Protocol):
         return len(body) >= int(length[1]) if length else body.endswith(b"0\r\n\r\n")
 
 
+class HastyServer(asyncio.Protocol):
+    """Answers 413 with `BODY` at the first bytes of a request, and reads on."""
+
+    BODY = b"too much " * 400
+
+    def __init__(self, connections: list[asyncio.Transport]) -> None:
+        self._answered = False
+        self._connections = connections
+        self._transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._connections.append(transport)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._answered:
+            self._answered = True
+            head = b"HTTP/1.1 413 Too Large\r\nconnection: close\r\ncontent-length: %d\r\n\r\n"
+            self._transport.write(head % len(self.BODY) + self.BODY)
+
+
 class _Client(asyncio.Protocol):
     """Sends one request after the other; `statuses` are what it got."""
 

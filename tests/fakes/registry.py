@@ -10,21 +10,17 @@
 
 import asyncio
 import base64
-import json
+import ssl
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 
+from tests.fakes.registry_faults import Fault, distort, refuse, strike
 from tests.fakes.registry_store import Json, Quirks, Refusal, Store
 
-TEXT = {
-    400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 409: "Conflict",
-    422: "Bad Request", 500: "Internal Server Error", 503: "Service Unavailable",
-}  # fmt: skip
 CHILDREN = {
     ("registered_models", "versions"): "model_versions",
     ("model_versions", "artifacts"): "model_artifacts",
@@ -40,30 +36,6 @@ SINGULAR = {
 }
 
 
-@dataclass(slots=True)
-class Fault:
-    """Something that goes wrong with requests whose method and path match.
-
-    `kind`: a status (`404`, `401`, `503` …), `slow`, `cut` (half a body), `html`, `not-a-list`,
-    `short` (a page that holds fewer items than it says), `lost` (done, and the answer cut).
-    `left` counts down; None is for ever.
-    """
-
-    kind: str
-    path: str = ""
-    method: str = ""
-    left: int | None = None
-    slow_s: float = 3600.0
-
-    def hits(self, method: str, path: str) -> bool:
-        """Whether this request is struck; counts it."""
-        if self.path not in path or self.method not in ("", method) or self.left == 0:
-            return False
-        if self.left is not None:
-            self.left -= 1
-        return True
-
-
 class FakeRegistry:
     """One registry on loopback."""
 
@@ -73,6 +45,7 @@ class FakeRegistry:
         *,
         token: str = "",
         on_answer: Callable[[str, str, Json], None] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.quirks = quirks or Quirks()
         self.store = Store(self.quirks)
@@ -82,6 +55,7 @@ class FakeRegistry:
         self.port = 0
         self.delay_s = 0.0
         self._on_answer = on_answer
+        self._tls = tls
         self._runner: web.AppRunner | None = None
 
     async def __aenter__(self) -> Self:
@@ -102,7 +76,9 @@ class FakeRegistry:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, reuse_address=True)
+        site = web.TCPSite(
+            self._runner, "127.0.0.1", self.port, reuse_address=True, ssl_context=self._tls
+        )
         await site.start()
         server = site._server
         assert isinstance(server, asyncio.Server)
@@ -117,7 +93,7 @@ class FakeRegistry:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     @property
     def requests(self) -> Counter[tuple[str, str]]:
@@ -150,14 +126,14 @@ class FakeRegistry:
             await asyncio.sleep(self.delay_s)
         fault = next((f for f in self.faults if f.hits(request.method, request.path)), None)
         if fault is not None and fault.kind not in ("short", "not-a-list", "cut", "lost"):
-            return await _strike(fault)
+            return await strike(fault)
         try:
             status, answer = self._route(request, body)
         except Refusal as refusal:
-            return _error(refusal.status, refusal.message)
+            return refuse(refusal.status, refusal.message)
         answer = self._spelled(answer)
         if fault is not None:
-            return await _distort(fault, request, answer)
+            return await distort(fault, request, answer)
         if self._on_answer is not None:
             self._on_answer(request.method, request.path, answer)
         return web.json_response(answer, status=status)
@@ -266,34 +242,6 @@ async def _body(request: web.Request) -> Any:
         return await request.json()
     except ValueError:
         return None
-
-
-async def _strike(fault: Fault) -> web.StreamResponse:
-    if fault.kind == "slow":
-        await asyncio.sleep(fault.slow_s)
-        return _error(503, "too slow")
-    if fault.kind == "html":
-        return web.Response(text="<html>Sign in</html>", content_type="text/html")
-    return _error(int(fault.kind), "a fault was injected")
-
-
-async def _distort(fault: Fault, request: web.Request, answer: Any) -> web.StreamResponse:
-    if fault.kind == "not-a-list":
-        return web.json_response(["items", 7])
-    if fault.kind == "short":
-        return web.json_response({**answer, "items": answer["items"][: len(answer["items"]) // 2]})
-    text = json.dumps(answer).encode()
-    response = web.StreamResponse(headers={"Content-Length": str(len(text))})
-    await response.prepare(request)
-    if fault.kind == "cut":
-        await response.write(text[: len(text) // 2])
-    if request.transport is not None:
-        request.transport.close()
-    return response
-
-
-def _error(status: int, message: str) -> web.Response:
-    return web.json_response({"code": TEXT.get(status, "Error"), "message": message}, status=status)
 
 
 def _token(offset: int) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import aiohttp
+
 from datastore.kube import KubeClient
 from datastore.kube_auth import Where
 from datastore.reflect import Pace as WatchPace
@@ -107,6 +109,14 @@ class Scene:
         self.ids[name] = made["id"]
         return str(made["id"])
 
+    async def deploy(self, *names: str) -> None:
+        """Order version v8 of a model under these names, and wait until they run."""
+        self.model("mnist", "v8")
+        self.runtime()
+        for name in names:
+            self.intend(name)
+        await self.until(lambda: all(self.states(n) == [("v8", "RUNNING")] for n in names))
+
     def order(self, name: str, **fields: Any) -> None:
         """Change an order."""
         self.registry.change("inference_services", self.ids[name], **fields)
@@ -167,9 +177,15 @@ class Scene:
             if body["metadata"].get("labels", {}).get(INTENT_LABEL) == self.ids[name]
         ]  # fmt: skip
 
+    async def ask(self, path: str) -> str:
+        """Return what the reconciler's own HTTP server answers."""
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            return await response.text()
+
     # Time
 
-    async def until(self, true: Callable[[], object], timeout_s: float = 15.0) -> None:
+    async def until(self, true: Callable[[], object], timeout_s: float = 30.0) -> None:
         """Wait until something holds."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -184,6 +200,7 @@ class Scene:
     async def looks(self, count: int = 2, namespace: str = "demo") -> None:
         """Wait until a namespace was looked at so many times more."""
         assert self.loop is not None
+        await self.until(lambda: self.loop and namespace in self.loop.keepers)
         keeper = self.loop.keepers[namespace]
         wanted = keeper.looks + count + 1  # one may have begun before the change
         await self.until(lambda: keeper.looks >= wanted)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from registry.errors import (
 )
 from registry.model import RecordState
 from registry.rest import Address
+from tests.fakes.kube_tls import server_context
 from tests.fakes.registry import FakeRegistry, Fault, Quirks
 
 OLD = Quirks(api="v1alpha1", duplicate_status=500, state_key="state")
@@ -155,6 +157,23 @@ async def test_a_server_in_circles_gives_no_list() -> None:
             )  # fmt: skip
         with pytest.raises(RegistryMalformed):
             await client.intents("3")
+
+
+async def test_only_a_known_certificate_is_trusted(tmp_path: Path) -> None:
+    """With the CA bundle it is spoken to, without it never."""
+    context, authority = server_context(tmp_path)
+    bundle = tmp_path / "bundle.crt"
+    bundle.write_bytes(authority)
+    async with FakeRegistry(tls=context) as registry:
+        registry.add("serving_environments", name="demo")
+        async with connect(Address(registry.url, ca_file=bundle)) as client:
+            assert await client.environment("demo")
+        async with connect(Address(registry.url)) as client:
+            with pytest.raises(RegistryUnavailable, match="certificate"):
+                await client.environment("demo")
+        requests = len(registry.log)
+
+        assert requests == 2
 
 
 async def test_the_environment_is_created_once() -> None:

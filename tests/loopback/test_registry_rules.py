@@ -1,29 +1,14 @@
 """What the reconciler may and may not touch, and how it tells people."""
 
-import asyncio
 import copy
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from random import Random
 
-import aiohttp
 import pytest
 
-from datastore.kube import KubeClient
-from registry.election import Election, Terms
 from registry.model import Policy
 from registry.names import FIELD_MANAGER
-from tests.fakes.registry import Fault, Quirks
-from tests.fakes.registry_scene import API, Scene, scene
-
-
-async def running(s: Scene, *names: str, **fields: str) -> None:
-    s.model("mnist", "v8")
-    s.runtime()
-    for name in names:
-        s.intend(name, **fields)
-    await s.until(lambda: all(s.states(name) == [("v8", "RUNNING")] for name in names))
+from tests.fakes.registry import Quirks
+from tests.fakes.registry_scene import API, scene
 
 
 async def test_a_foreign_resource_of_the_same_name() -> None:
@@ -86,7 +71,7 @@ async def test_a_name_taken_between_look_and_apply_is_given_back() -> None:
 async def test_replicas_and_defaults_of_others_stay() -> None:
     """KServe's defaults and an autoscaler's replicas are no difference, and survive a roll."""
     async with scene() as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         body = s.resources()["m0"]
         body["spec"]["predictor"] |= {"minReplicas": 4, "maxReplicas": 9}
         s.api.put(body)
@@ -106,7 +91,7 @@ async def test_replicas_and_defaults_of_others_stay() -> None:
 async def test_a_conflict_is_reported_and_not_forced() -> None:
     """Somebody took one of our fields: said once, theirs stays, the record stays open."""
     async with scene() as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         body = copy.deepcopy(s.resources()["m0"])
         body["spec"]["predictor"]["model"]["runtime"] = "theirs"
         s.api.put(body)
@@ -145,13 +130,13 @@ async def test_the_reverse_controllers_records_are_left_alone() -> None:
 async def test_no_artifact_for_the_new_version() -> None:
     """The version before stays, no record is opened, a condition and a metric tell."""
     async with scene() as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         s.bare_version("mnist", "v12")
         await s.until(lambda: "NoArtifact" in s.events())
         await s.looks(2)
         assert s.path("m0") == "mnist/v8"
         assert s.records("m0") == [("v8", "UNKNOWN"), ("v8", "RUNNING")]
-        text = await metrics(s)
+        text = await s.ask("metrics")
         assert 'epp_registry_conditions{namespace="demo",reason="NoArtifact"} 1.0' in text
         s.version("mnist", "v13")
 
@@ -179,7 +164,7 @@ async def test_a_model_that_does_not_load() -> None:
 async def test_running_only_after_the_status_moved() -> None:
     """The old version's Ready=True says nothing of the new one."""
     async with scene() as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         s.kserve.paused = True
         s.version("mnist", "v12")
         await s.until(lambda: s.path("m0") == "mnist/v12")
@@ -194,7 +179,7 @@ async def test_running_only_after_the_status_moved() -> None:
 async def test_two_intents_with_one_name() -> None:
     """Old registries allow it: the older has the name, the other fails once."""
     async with scene(quirks=Quirks(api="v1alpha1")) as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         twin = s.registry.add(
             "inference_services", name="twin", registeredModelId=s.ids["mnist"],
             servingEnvironmentId=s.environment(), runtime="model-server",
@@ -216,7 +201,7 @@ async def test_two_intents_with_one_name() -> None:
 async def test_names_that_kubernetes_refuses(name: str, expected: str) -> None:
     """A deterministic name instead; the display name keeps the original."""
     async with scene() as s:
-        await running(s, name)
+        await s.deploy(name)
         [body] = s.labelled(name)
 
         made = body["metadata"]["name"]
@@ -229,7 +214,7 @@ async def test_prune_and_its_bound() -> None:
     """Without --prune a vanished intent's resource stays; with it, so many in a period."""
     async with scene(start=False, max_deletes=1, period_s=0.3) as s:
         await s.start()
-        await running(s, "m0", "m1")
+        await s.deploy("m0", "m1")
         for name in ("m0", "m1"):
             del s.registry.store.kinds["inference_services"][s.ids[name]]
         await s.until(lambda: s.events().count("IntentGone") == 2)
@@ -245,7 +230,7 @@ async def test_prune_and_its_bound() -> None:
 async def test_an_emptied_registry_prunes_nothing() -> None:
     """A wiped database, a new environment of the same name: nobody asked for a delete."""
     async with scene(policy=Policy(prune=True)) as s:
-        await running(s, "m0")
+        await s.deploy("m0")
         s.registry.store.clock_ms = 4_000_000_000_000
         for entities in s.registry.store.kinds.values():
             entities.clear()
@@ -330,159 +315,3 @@ async def test_service_accounts_come_from_a_list() -> None:
         await s.until(lambda: s.states("m0") == [("v9", "RUNNING")])
         [body] = s.labelled("m0")
         assert body["spec"]["predictor"]["serviceAccountName"] == "good"
-
-
-async def test_only_namespaces_that_opted_in() -> None:
-    """Without the label nothing happens; taking it away stops and leaves everything."""
-    async with scene() as s:
-        s.namespace("other", labels={})
-        await running(s, "m0")
-        s.runtime(namespace="other")
-        s.intend("m1", namespace="other")
-        await s.looks(2)
-        assert s.resources("other") == {}
-        s.namespace("other")
-        await s.until(lambda: s.states("m1") == [("v8", "RUNNING")])
-        s.namespace("other", labels={})
-        await s.until(lambda: s.loop and "other" not in s.loop.keepers)
-
-        assert set(s.resources("other")) == {"m1"}
-        assert s.states("m1") == [("v8", "RUNNING")]
-
-
-async def metrics(s: Scene, path: str = "metrics") -> str:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{s.port}/{path}") as response,
-    ):
-        return await response.text()
-
-
-async def test_off_is_visible() -> None:
-    """Without --model-registry-enabled nothing is read, and /readyz and the metrics say so."""
-    async with scene(start=False) as s:
-        s.settings = replace(s.settings, enabled=False)
-        await s.start()
-
-        assert '"enabled": false' in await metrics(s, "readyz")
-        assert "epp_registry_enabled 0.0" in await metrics(s)
-        assert s.registry.log == []
-
-
-async def test_on_is_visible() -> None:
-    """/readyz tells each namespace's last success and conditions."""
-    async with scene() as s:
-        await running(s, "m0")
-
-        assert '"enabled": true' in await metrics(s, "readyz")
-        text = await metrics(s)
-        assert "epp_registry_enabled 1.0" in text
-        assert 'epp_registry_intents{namespace="demo",state="deployed"} 1.0' in text
-
-
-async def test_the_token_is_read_again(tmp_path: Path) -> None:
-    """A rotated token is used at the next request."""
-    token = tmp_path / "token"
-    token.write_text("old\n")
-    async with scene(start=False) as s:
-        s.registry.token = "old"
-        address = replace(s.settings.address, token_file=token)
-        s.settings = replace(s.settings, address=address)
-        await s.start()
-        await running(s, "m0")
-        s.registry.token = "new"
-        await s.looks(2)
-        assert s.loop is not None
-        assert "unauthorized" in s.loop.keepers["demo"].last_error
-        token.write_text("new")
-        s.version("mnist", "v12")
-
-        await s.until(lambda: s.states("m0") == [("v8", "COMPLETE"), ("v12", "RUNNING")])
-
-
-async def test_one_leads_and_another_takes_over() -> None:
-    """Two candidates: one leads at a time; the second begins when the first stops renewing."""
-    async with scene(start=False) as s, await KubeClient.connect(s.where) as client:
-        leading: list[str] = []
-
-        async def lead(name: str) -> None:
-            leading.append(name)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                leading.remove(name)
-
-        def candidate(name: str) -> asyncio.Task[None]:
-            election = Election(client, Terms("demo", "lease", name, 0.9), Random(1))
-            run = election.run(lambda: lead(name))
-            return asyncio.get_running_loop().create_task(run)
-
-        first = candidate("a")
-        await s.until(lambda: leading == ["a"])
-        second = candidate("b")
-        await asyncio.sleep(0.4)
-        assert leading == ["a"]
-        first.cancel()
-        await s.until(lambda: leading == ["b"])
-        failure = s.api.faults.fail(500, plural="leases")
-        await s.until(lambda: leading == [])
-        s.api.faults.failures.remove(failure)
-        await s.until(lambda: leading == ["b"])
-        second.cancel()
-        await asyncio.wait([first, second])
-
-
-def _is_time_to_kill(s: Scene, kill_after: int) -> bool:
-    applied = sum(n for key, n in s.api.requests.items() if key[0] == "patch")
-    done = s.states("m0") == [("v8", "RUNNING")]
-    return done or len(s.registry.writes) + applied >= kill_after
-
-
-@pytest.mark.parametrize("patchable", [False, True], ids=["append", "patch"])
-async def test_killed_at_every_write(patchable: bool) -> None:
-    """Killed after the k-th write to either side, for each k, and started again: the same audit."""
-    for kill_after in range(1, 6):
-        async with scene(start=False, quirks=Quirks(patch_serves=patchable)) as s:
-            s.model("mnist", "v8")
-            s.runtime()
-            s.environment()
-            s.intend("m0")
-            await s.start()
-            enough = partial(_is_time_to_kill, s, kill_after)
-            await s.until(enough)
-            await s.stop()
-            s.version("mnist", "v12")
-            await s.start()
-            await s.until(lambda: s.states("m0")[-1:] == [("v12", "RUNNING")])
-            states = [state for state in s.states("m0") if state[1] != "COMPLETE"]
-
-            assert states == [("v12", "RUNNING")]
-            assert len(s.labelled("m0")) == 1
-            names = [record["name"] for record in s.registry.serves(s.ids["m0"])]
-            assert len(names) == len(set(names))
-
-
-async def test_a_refusal_of_the_api_server_is_recorded_once() -> None:
-    """A webhook says no: one FAILED record however often it is tried; then it goes on."""
-    async with scene() as s:
-        s.model("mnist", "v8")
-        s.runtime()
-        failure = s.api.faults.fail(422, verb="patch", plural="inferenceservices")
-        s.intend("m0")
-        await s.until(lambda: s.states("m0") == [("v8", "FAILED")])
-        await s.looks(3)
-        assert s.records("m0") == [("v8", "UNKNOWN"), ("v8", "FAILED")]
-        s.api.faults.failures.remove(failure)
-
-        await s.until(lambda: s.states("m0") == [("v8", "RUNNING")])
-
-
-async def test_health_of_the_registry_is_told() -> None:
-    """/readyz/health of the registry is a metric."""
-    async with scene() as s:
-        await running(s, "m0")
-        s.registry.faults = [Fault("503")]
-        assert s.loop is not None
-        [registry] = s.loop._tools.registries.open
-
-        assert await registry.client.is_healthy() is False

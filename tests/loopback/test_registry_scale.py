@@ -43,7 +43,8 @@ async def test_a_period_without_a_change() -> None:
     async with scene(start=False, period_s=0.0, settle_s=0.7) as s:
         s.settings = replace(s.settings, address=replace(s.settings.address, timeout_s=10.0))
         keeper = await _prepared(s)
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.0)  # the last events arrive
+        await s.until(lambda: not keeper.looking and not keeper._due)
         keeper._tools.registries.open[0].resolver._shelf.sweep(float("inf"))
         s.registry.log.clear()
         began, cpu = asyncio.get_running_loop().time(), process_time()

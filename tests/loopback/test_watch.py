@@ -63,14 +63,16 @@ class Mirror:
                     self.now[name.name] = target_of(value)
                 case Lost(name=name):
                     self.now.pop(name.name, None)
-                case Listed(values=values):
-                    self.now = {n.name: target_of(v) for n, v in values.items()}
+                case Listed(values=values, gone=gone):
+                    for name in gone:
+                        del self.now[name.name]
+                    assert self.now == {n.name: target_of(v) for n, v in values.items()}
         self.changed.set()
 
     async def until(self, expected: dict[str, str]) -> None:
         """Wait until this is what is known."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while self.now != expected:
                     self.changed.clear()
                     await self.changed.wait()
@@ -121,7 +123,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
     mirror = Mirror()
     async with watching(client, mirror) as watch:
         await mirror.until(dict.fromkeys("abcdefgh", "x"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await watch.synced.wait()
         api.put(model("a", "y"))
         api.put(model("z"))
@@ -134,7 +136,7 @@ async def test_list_then_watch(api: ApiServer, client: KubeClient, treatment: Wa
 async def test_nothing_there_is_an_answer(api: ApiServer, client: KubeClient) -> None:
     """An empty list syncs."""
     mirror = Mirror()
-    async with watching(client, mirror) as watch, asyncio.timeout(10):
+    async with watching(client, mirror) as watch, asyncio.timeout(30):
         await watch.synced.wait()
     assert watch.state is State.SYNCED
 
@@ -233,18 +235,55 @@ async def test_every_fault_heals(
         await mirror.until({"a": "y", "c": "x", "d": "x"})
 
 
-async def test_an_unbroken_place_is_not_listed_again(api: ApiServer, client: KubeClient) -> None:
-    """A cut watch goes on where it was: no list, no object told twice."""
-    api.put(model("a"))
+async def test_what_came_before_an_error_counts(api: ApiServer, client: KubeClient) -> None:
+    """An error behind events, in one piece with them, takes nothing of them away."""
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await mirror.until({"a": "x"})
-        for round_ in range(3):
-            api.cut_watches()
-            api.put(model("b", str(round_)))
-            await mirror.until({"a": "x", "b": str(round_)})
+        await watch.synced.wait()
+        for number in range(20):
+            api.put(model("a", str(number)))
+            api.put(model(f"b{number}"))
+            api.fail_watches()
+            await mirror.until(
+                {"a": str(number)} | {f"b{earlier}": "x" for earlier in range(number + 1)}
+            )
     assert watch.counters.lists == 1
+
+
+async def test_an_unbroken_place_is_not_listed_again(tmp_path: Path) -> None:
+    """A cut watch goes on where it was, bookmarks or not: no list, no object told twice."""
+    async with ApiServer(bookmark_every_s=None) as api:
+        where = Where(kubeconfig=api.kubeconfig(tmp_path / "config"))
+        async with await KubeClient.connect(where) as client:
+            api.put(model("a"))
+            mirror = Mirror()
+            async with watching(client, mirror) as watch:
+                await mirror.until({"a": "x"})
+                for round_ in range(3):
+                    api.cut_watches()
+                    api.put(model("b", str(round_)))
+                    await mirror.until({"a": "x", "b": str(round_)})
+    assert watch.counters.lists == 1
+    assert watch.counters.stale == 0
     assert len([change for change in mirror.told if isinstance(change, Seen)]) == 4
+
+
+async def test_bookmarks_move_our_place(api: ApiServer, client: KubeClient) -> None:
+    """A quiet watch keeps up with a busy server: its place is not forgotten there."""
+    mirror = Mirror()
+    async with watching(client, mirror) as watch:
+        await watch.synced.wait()
+        for number in range(5):
+            api.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"p{number}"}})
+        told = watch.counters.events
+        async with asyncio.timeout(30):
+            while watch.counters.events < told + 2:
+                await asyncio.sleep(0.01)
+        api.compact()
+        api.cut_watches()
+        api.put(model("a"))
+        await mirror.until({"a": "x"})
+    assert watch.counters.lists == 1
 
 
 async def test_a_list_that_breaks_off_leaves_nothing_behind(
@@ -283,7 +322,7 @@ async def test_a_relist_tells_only_news(api: ApiServer, client: KubeClient) -> N
 
 
 async def until_listed(mirror: Mirror) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not any(isinstance(change, Listed) for change in mirror.told):
             mirror.changed.clear()
             await mirror.changed.wait()
@@ -329,6 +368,12 @@ async def test_a_large_object_and_a_bad_one(api: ApiServer, client: KubeClient) 
         await mirror.until({"a": "x", "b": "UnsupportedPoolRef"})
 
 
+async def until_state(watch: Reflector[Value], state: State) -> None:
+    async with asyncio.timeout(30):
+        while watch.state is not state:
+            await asyncio.sleep(0.01)
+
+
 async def test_a_missing_kind_is_waited_for(
     api: ApiServer, client: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -338,12 +383,11 @@ async def test_a_missing_kind_is_waited_for(
     api.uninstall("inferencemodels", "inference.networking.x-k8s.io")
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        states = [watch.state]
+        await until_state(watch, State.MISSING)
         api.storage.serve(resource)
         api.put(model("a"))
         await mirror.until({"a": "x"})
-    assert [*states, watch.state] == [State.MISSING, State.SYNCED]
+        await until_state(watch, State.SYNCED)
     assert len([r for r in caplog.records if "install its CRD" in r.message]) == 1
 
 
@@ -370,8 +414,7 @@ async def test_a_missing_permission_is_named(
     api.access.users[api.token] = User("someone", rules=())
     mirror = Mirror()
     async with watching(client, mirror) as watch:
-        await asyncio.sleep(0.3)
-        assert watch.state is State.FORBIDDEN
+        await until_state(watch, State.FORBIDDEN)
         api.access.users[api.token] = User("someone")
         await mirror.until({"a": "x"})
     told = [r.message for r in caplog.records if 'resources: ["inferencemodels"]' in r.message]

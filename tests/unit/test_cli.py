@@ -77,6 +77,14 @@ def test_a_flag_of_the_reference_hides_no_mistake(
     assert "--no-such: no such flag" in err
 
 
+def test_flags_alone_are_those_of_serve(capsys: pytest.CaptureFixture[str]) -> None:
+    """A Deployment made for the reference picker gives its image flags, and no command."""
+    code, _, err = run("--pool-name=llama", "--grpc-prot=1", capsys=capsys)
+
+    assert code == 2
+    assert "did you mean --grpc-port?" in err
+
+
 def test_an_unknown_command_exits_2(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run("serv", capsys=capsys)
 

@@ -83,9 +83,11 @@ def test_what_is_refused(arguments: list[str], variables: dict[str, str], words:
 
 
 def test_the_termination_message() -> None:
-    """One artifact: its digest alone, as the picker reads it.  Several: a line for each."""
+    """One artifact: its digest alone, as the picker reads it.  Several: JSON, the model first."""
     assert termination_message({"/m": "sha256:a"}) == "sha256:a"
-    assert termination_message({"/m": "sha256:a", "/n": "sha256:b"}) == "sha256:a /m\nsha256:b /n"
+    several = {"/m": "sha256:a", "/m/lora": "sha256:b"}
+    told = json.loads(termination_message(several))
+    assert told == {"digest": "sha256:a", "artifacts": several}
 
 
 def test_a_long_message_is_cut_where_a_character_ends() -> None:

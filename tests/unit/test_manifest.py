@@ -118,6 +118,8 @@ def object_with(**changes: object) -> bytes:
         (object_with(key="m/../x"), "is . or .."),
         (object_with(key="m//etc/passwd"), "absolute"),
         (object_with(key="m/a\0b"), "NUL"),
+        (object_with(key="m/.artifact.lock.json"), "kept for"),
+        (object_with(key="m/.epp-artifacts-x/y"), "kept for"),
         (object_with(size=-1), "does not belong"),
         (object_with(size=1.5), "not a lock file"),
         (object_with(sha256="A"), "hexadecimal"),

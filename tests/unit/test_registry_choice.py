@@ -94,12 +94,25 @@ def test_pins_of_a_uri() -> None:
     assert found.uri == f"s3://b/k?sha256={HEX}&versionId=a%2Fb"
 
 
+def test_an_etag_is_spelled_without_quotes() -> None:
+    found = choose_artifact("2", [artifact(properties={"etag": '"abc-2"'})], PINNED)
+    assert isinstance(found, Serving)
+    assert found.pins == {"etag": "abc-2"}
+
+
 def test_other_schemes_keep_their_query() -> None:
     """Only s3 has pins in its query: `https://…?token=` is nobody's pin."""
     one = artifact(storage_key=None, storage_path=None, uri="https://x/y?token=1")
     found = choose_artifact("2", [one], Policy())
     assert isinstance(found, Serving)
     assert (found.uri, found.pins) == ("https://x/y?token=1", {})
+
+
+def test_a_uri_that_is_no_url() -> None:
+    """Whatever a registry holds is read, or is a condition."""
+    one = artifact(storage_path=None, uri="s3://[bad/k")
+    found = choose_artifact("2", [one], Policy())
+    assert isinstance(found, Serving)
 
 
 def test_a_key_without_a_path_takes_the_uris() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from registry import names
+from registry import errors, names
 from registry.audit import advance, open_record, read_episodes
 from registry.memory import DeleteBudget
 from registry.model import (
@@ -109,6 +109,27 @@ def test_an_old_status_says_nothing_of_the_new_spec() -> None:
     other = {**before, "statusBefore": "other"}
     assert health(rolled, other, None).progress is Progress.READY
     assert health(rolled, other, digest).progress is Progress.PENDING
+    assert health(rolled, {**before, "uidBefore": "another"}, None).progress is Progress.READY
+
+
+async def test_a_copy_with_our_label_is_not_deleted() -> None:
+    """What we never wrote to is nobody's to delete, whatever its labels say."""
+    label = {names.INTENT_LABEL: "4"}
+    copy = Resource({"metadata": {"name": "copy", "labels": label}})
+    observed = Observed("demo", Environment("1", "demo"), {"rt": {}}, (copy,))
+    undeployed = Desired(replace(intent(4), deployed=False))
+    for desired in ([undeployed], []):
+        made = plan(desired, replace(observed, missing=frozenset({"4"})), Policy(prune=True))
+        assert [chain.steps for chain in made.chains] == [()]
+        assert [c.reason for chain in made.chains for c in chain.conditions] == ["NotOurs"]
+
+
+def test_the_stem_of_a_records_name_is_bounded() -> None:
+    assert names.record_stem("m", "4") == "m"
+    assert names.record_stem("", "4") == "4"
+    long = names.record_stem("x" * 300, "4")
+    assert len(long) < 130
+    assert long != names.record_stem("x" * 301, "4")
 
 
 def record(identifier: str, name: str, version: str, state: str) -> Record:
@@ -212,3 +233,13 @@ def test_every_mistake_in_the_settings_is_told() -> None:
     assert [flag for flag, _ in mistakes_in(wrong)] == [
         "--model-registry-url", "--deployment-mode", "--model-registry-period", "--max-deletes",
     ]  # fmt: skip
+
+
+def test_the_reasons_are_all_of_them() -> None:
+    """The closed sets that metrics are labelled with are complete."""
+    kinds = [one for one in vars(errors).values() if isinstance(one, type)]
+    told = {
+        one.reason for one in kinds if issubclass(one, errors.RegistryError | errors.ClusterError)
+    }
+
+    assert told == set(errors.REASONS)

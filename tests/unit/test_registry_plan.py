@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from registry import names
@@ -400,7 +400,12 @@ ACTIONS: dict[str, Callable[[World], object]] = {
 }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
+@example(
+    steps=[("serve", None), ("serve", None), ("tag", None), ("pin", 1), ("by-hand", None)],
+    patchable=False,
+)
+@example(steps=[("accept", None), ("tag", 1), ("tag-bare", None)], patchable=False)
 @given(
     steps=st.lists(
         st.tuples(st.sampled_from(sorted(ACTIONS)), st.one_of(st.none(), st.integers(1, 4))),

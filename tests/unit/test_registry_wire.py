@@ -46,6 +46,11 @@ def test_properties_of_every_plain_kind() -> None:
     assert wire.read_properties(item) == {"s": "x", "i": "5", "d": "0.5", "b": "true"}
 
 
+def test_half_a_surrogate_pair_is_replaced() -> None:
+    """JSON can spell it, and nothing can encode it."""
+    assert wire.read_intent({"id": "4", "name": "m\ud83d"}).name == "m?"
+
+
 def test_other_kinds_of_artifact_are_passed_over() -> None:
     assert wire.read_artifact({"id": "1", "artifactType": "doc-artifact"}) is None
 

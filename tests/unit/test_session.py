@@ -580,11 +580,24 @@ def test_an_upgrade_is_decided_at_its_headers(headers: dict[str, bytes], is_upgr
 
 
 def test_the_bytes_of_an_upgrade_are_relayed() -> None:
-    """Full duplex: each chunk passes as it comes; the stream ends with the request."""
+    """Full duplex: each chunk passes as it comes; the stream ends with the response.
+
+    It has been on its way all the while, so that a close at the request's end would cut into it.
+    """
     stream = played([RequestHeaders(UPGRADE, False)])
 
     assert stream.actions == [AnswerRequestHeaders(ROUTE)]
     assert stream.play(RequestBody(b"ping", False)) == (RequestChunk(b"ping", False),)
+    assert stream.play(RequestBody(b"", True)) == (RequestChunk(b"", True),)
+    assert stream.play(ResponseBody(b"pong", False)) == (ResponseChunk(b"pong", False),)
+    assert stream.play(ResponseBody(b"", True)) == (ResponseChunk(b"", True), Close())
+
+
+def test_an_upgrade_whose_response_is_not_in_full_duplex_ends_with_its_request() -> None:
+    """What Envoy has queued for us there, it forwards when the stream closes."""
+    modes = Modes(BodyMode.FULL_DUPLEX_STREAMED, BodyMode.STREAMED)
+    stream = played([RequestHeaders(UPGRADE, False, modes)])
+
     assert stream.play(RequestBody(b"", True)) == (RequestChunk(b"", True), Close())
 
 
@@ -664,3 +677,39 @@ def test_a_response_may_overtake_its_request() -> None:
 
     assert stream.actions == [AnswerResponseHeaders(), Close()]
     assert stream.session.buffered_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("response_mode", "passes"),
+    [
+        (BodyMode.FULL_DUPLEX_STREAMED, True),
+        (BodyMode.STREAMED, False),
+        (BodyMode.BUFFERED, False),
+        (BodyMode.NONE, False),
+    ],
+)
+def test_a_close_that_could_come_late_is_not_sent_into_a_streamed_response(
+    response_mode: BodyMode, passes: bool
+) -> None:
+    """Envoy would drop what it has sent us of the response before it sees the close."""
+    modes = Modes(BodyMode.FULL_DUPLEX_STREAMED, response_mode)
+    session = Session(max_body_bytes=10, pass_response=False, ends_apart=True)
+    session.receive(RequestHeaders({":path": b"/"}, end=True, modes=modes))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes
+
+
+@pytest.mark.parametrize(("size", "passes"), [(10, False), (12 * 1024, False), (13_000, True)])
+def test_after_a_long_echo_the_response_passes(size: int, passes: bool) -> None:
+    """A server that answers before it has read it all would lose its answer to our close."""
+    session = Session(max_body_bytes=100_000, pass_response=False)
+    session.receive(RequestHeaders({":path": b"/"}, end=False))
+    session.receive(RequestBody(b"x" * size, True))
+
+    actions = session.route(ROUTE)
+
+    assert session.passes_response is passes
+    assert (Close() in actions) is not passes

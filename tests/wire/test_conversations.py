@@ -497,7 +497,7 @@ def test_streamed_without_early_body() -> None:
     """No body comes before the headers are answered: a pick without a model, then a relay."""
     envoy = Envoy()
 
-    assert envoy.say(headers(modes=config(Mode.STREAMED))) == [picked("")]
+    assert envoy.say(headers(modes=config(Mode.STREAMED, Mode.STREAMED))) == [picked("")]
     assert envoy.say(body(BODY[:5])) == [LET_BODY_PASS]
     assert envoy.say(body(BODY[5:], end=True)) == [LET_BODY_PASS]
     assert envoy.status == OK
@@ -574,6 +574,8 @@ def test_an_upgrade_in_full_duplex(fields: dict[str, bytes]) -> None:
     assert envoy.say(headers(fields)) == [picked("")]
     assert envoy.say(body(b"\x81\x05hello")) == [chunk(b"\x81\x05hello")]
     assert envoy.say(body(b"", end=True)) == [chunk(b"", end=True)]
+    assert envoy.status is None
+    assert envoy.say(response_body(b"bye", end=True)) == [response_chunk(b"bye", end=True)]
     assert envoy.status == OK
 
 
@@ -584,6 +586,8 @@ def test_an_upgrade_ended_by_trailers(fields: dict[str, bytes]) -> None:
     envoy.say(headers(fields), body(b"x"))
 
     assert envoy.say(trailers()) == [LET_TRAILERS_PASS]
+    assert envoy.status is None
+    assert envoy.say(response_body(b"bye", end=True)) == [response_chunk(b"bye", end=True)]
     assert envoy.status == OK
 
 

@@ -502,7 +502,6 @@ def test_header_fields_that_repeat_are_joined_and_value_stands_in_for_raw_value(
         bytes(v3.ProcessingRequest()),
         bytes(v3.ProcessingRequest(observability_mode=True)),
         b"\x0a\x00",
-        b"\x12\x06\x0a\x04\x0a\x02\x0a\xff",
     ],
 )
 def test_what_is_no_message_of_the_protocol_is_refused(message: bytes) -> None:

@@ -60,26 +60,40 @@ class Deframer:
         return self._feed(data)
 
     def _feed(self, data: bytes) -> list[bytes]:
-        messages: list[bytes] = []
         if self.refusal is not None:
+            return []
+        buffer = self._buffer
+        if buffer is None:
+            messages, at = self._split(data)
+            if self.refusal is None and at < len(data):
+                self._buffer = bytearray(data[at:])
             return messages
-        buffer = self._buffer if self._buffer is not None else bytearray()
         buffer += data
-        at, end = 0, len(buffer)
-        while end - at >= _PREFIX:
-            self.refusal = self._judge(buffer[at], size := _length(buffer, at))
-            if self.refusal is not None:
-                self._buffer = None
-                return messages
-            if end - at - _PREFIX < size:
-                break
-            at += _PREFIX
-            messages.append(bytes(memoryview(buffer)[at : at + size]))
-            at += size
-        if at:
+        messages, at = self._split(buffer)
+        if self.refusal is not None or at == len(buffer):
+            self._buffer = None
+        elif at:
             del buffer[:at]
-        self._buffer = buffer or None
         return messages
+
+    def _split(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
+        """Return the whole messages at the beginning, and where they end."""
+        messages: list[bytes] = []
+        at, end = 0, len(data)
+        view = memoryview(data)
+        while end - at >= _PREFIX:
+            start = at + _PREFIX
+            # A head is one number: the flag is its highest byte, and uncompressed is zero.
+            stop = start + int.from_bytes(view[at:start], "big")
+            if stop - start > self._limit:
+                self.refusal = self._judge(data[at], _length(data, at))
+                break
+            if stop > end:
+                break
+            messages.append(bytes(view[start:stop]))
+            at = stop
+        view.release()
+        return messages, at
 
     def _judge(self, flag: int, size: int) -> Status | None:
         if flag == _COMPRESSED:

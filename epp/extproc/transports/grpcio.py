@@ -25,7 +25,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from epp.extproc.calls import Call, Metadata, Reply, Status
+from epp.extproc.calls import ENDS_APART, Call, Metadata, Reply, Status
 from epp.extproc.transports import refusals
 from epp.extproc.transports.limits import Limits
 from epp.extproc.transports.serving import Serving
@@ -201,6 +201,7 @@ class _Run:
         return (
             (b":path", self._path.encode("latin-1", "replace")),
             (b":authority", authority),
+            (ENDS_APART, b""),
             *(
                 (key.encode(), value if isinstance(value, bytes) else value.encode())
                 for key, value in self._context.invocation_metadata()
