@@ -127,7 +127,7 @@ class Picker:
         """Fill the store and open the ports.  Raises StartError."""
         settings = self._settings
         await self._source.start()
-        if self._eds is not None:
+        if self._eds is not None and self._settings.standalone:
             self._write_eds()
         limits = _transport_limits(settings)
         health = HealthService(self._health)
@@ -227,6 +227,7 @@ class Picker:
         """Serve from a store that is whole, and let the collector pass over it."""
         _settle_garbage_collector()
         self._extproc.become_synced()
+        self._write_eds_soon()
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))
@@ -242,7 +243,8 @@ class Picker:
 
     def _write_eds_soon(self) -> None:
         """Bring Envoy's EDS files up to date, once for all changes of a short while."""
-        if self._eds is not None and self._eds_write is None:
+        # While the cluster is only half known, what an earlier run has written is nearer the truth.
+        if self._eds is not None and self._eds_write is None and self._extproc.synced:
             self._eds_write = self._loop.call_later(EDS_GATHER_S, self._write_eds)
 
     def _write_eds(self) -> None:
