@@ -18,6 +18,11 @@ PARTS: dict[str, str] = {
     "body": "A body's growth, without sockets",
     "transport": "The http2 transport, without sockets",
     "streams": "ext_proc streams on one core, under h2load",
+    "envoy": "Through a real Envoy",
+    "growth": "Growth of models, endpoints and bodies",
+    "idle": "Ten thousand idle streams",
+    "reload": "The tail while manifests change",
+    "resets": "Memory over streams that end in RST_STREAM",
 }
 """Name of benchmarks/bench_NAME.py, and the title of its table."""
 
