@@ -133,7 +133,6 @@ def settle() -> None:
     gc.disable()
 
 
-
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run the client on uvloop, with its collector off."""
     settle()
