@@ -89,7 +89,9 @@ def test_pages_name_no_machine(name: str) -> None:
 
 def test_what_is_shipped_names_no_machine() -> None:
     """Neither do manifests, pins and build files."""
-    files = [p for p in ROOT.iterdir() if p.is_file() and not p.name.startswith(".coverage")]
+    files = [
+        p for p in ROOT.iterdir() if p.is_file() and not p.name.startswith((".coverage", ".git"))
+    ]
     files += [p for p in (ROOT / "deploy").rglob("*") if p.is_file() and p.suffix != ".pyc"]
     assert {str(p) for p in files if MACHINE.search(p.read_text("utf-8"))} == set()
 
