@@ -17,7 +17,13 @@ PARTS: dict[str, str] = {
     "pipeline": "Our own code per request, without sockets",
     "body": "A body's growth, without sockets",
     "transport": "The http2 transport, without sockets",
+    "artifacts": "Pull of a pinned model, beside the usual tools",
     "streams": "ext_proc streams on one core, under h2load",
+    "envoy": "Through a real Envoy",
+    "growth": "Growth of models, endpoints and bodies",
+    "idle": "Ten thousand idle streams",
+    "reload": "The tail while manifests change",
+    "resets": "Memory over streams that end in RST_STREAM",
 }
 """Name of benchmarks/bench_NAME.py, and the title of its table."""
 

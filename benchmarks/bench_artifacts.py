@@ -27,6 +27,7 @@ from typing import Any
 import botocore.session
 from botocore.config import Config
 
+from benchmarks import report
 from benchmarks.processes import run_measured
 
 MB = 1_000_000
@@ -189,6 +190,23 @@ def rows(environment: dict[str, str], folder: Path, size: int) -> Iterator[Row]:
     yield resume([*program, "pull", lock, str(folder / "cut")], environment, size)
     flushed = [*program, "pull", lock, str(folder / "flushed"), "--flush"]
     yield measure("pull, verified, --flush", flushed, environment, size)
+
+
+def run(objects: int = 200, size: int = 10 * MB) -> list[report.Row]:
+    """Return the figures for `python -m benchmarks artifacts`, with their targets."""
+    with server() as environment, tempfile.TemporaryDirectory() as folder:
+        upload(environment, objects, size)
+        found = {row.name: row for row in rows(environment, Path(folder), objects * size)}
+    told = [
+        report.Row(row.name, row.mb_per_s, "MB/s", note=f"{row.cpu_s:.1f} s CPU  {row.note}")
+        for row in found.values()
+    ]
+    pull, aws = found["pull, verified"], found.get("aws s3 cp --recursive")
+    told.append(report.at_most("memory of a pull", pull.rss_mb, 150, "MB"))
+    if aws is not None:
+        ratio = pull.mb_per_s / aws.mb_per_s
+        told.append(report.at_least("pull, verified / aws s3 cp --recursive", ratio, 1))
+    return told
 
 
 def main() -> None:

@@ -81,9 +81,17 @@ def module(name: str, *arguments: str, core: int = SERVER_CORE) -> Iterator[Chil
 
 @contextmanager
 def picker(
-    manifests: Path, *, core: int = SERVER_CORE, cwd: Path | None = None, **flags: Any
+    manifests: Path,
+    *,
+    core: int = SERVER_CORE,
+    cwd: Path | None = None,
+    watch: Path | None = None,
+    **flags: Any,
 ) -> Iterator[Child]:
-    """Run `epp serve`; flags are written with `_` for `-`.  `cwd`: another checkout's code."""
+    """Run `epp serve`; flags are written with `_` for `-`.
+
+    `cwd`: another checkout's code.  `watch` gets the collector's pauses (`benchmarks.watched`).
+    """
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     given = {
         "host": "127.0.0.1",
@@ -93,7 +101,10 @@ def picker(
         **ports,
         **{name.replace("_", "-"): value for name, value in flags.items()},
     }
-    command = pinned(core, [*PROGRAM, *(f"--{name}={value}" for name, value in given.items())])
+    program = PROGRAM
+    if watch is not None:
+        program = (sys.executable, "-m", "benchmarks.watched", str(watch), "serve")
+    command = pinned(core, [*program, *(f"--{name}={value}" for name, value in given.items())])
     errors = manifests.parent / f"picker-{ports['grpc-port']}.err"
     with errors.open("wb") as said:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=said, cwd=cwd)
@@ -186,13 +197,14 @@ def write_models(
     manifests: Path, models: int, *, target: Callable[[int], str] = "target-{}".format
 ) -> None:
     """Write the models into one file, replaced as a whole."""
-    documents = [_model(number, target(number)) for number in range(models)]
+    documents = [model(number, target(number)) for number in range(models)]
     temporary = manifests / ".models.tmp"
     temporary.write_text(yaml.dump_all(documents, Dumper=getattr(yaml, "CSafeDumper", None)))
     temporary.replace(manifests / "models.yaml")
 
 
-def _model(number: int, target: str) -> dict[str, Any]:
+def model(number: int, target: str) -> dict[str, Any]:
+    """Return the manifest of one model."""
     return {
         "apiVersion": "inference.networking.x-k8s.io/v1alpha2",
         "kind": "InferenceModel",
@@ -225,4 +237,31 @@ def _slice(port: int) -> dict[str, Any]:
         "addressType": "IPv4",
         "endpoints": [{"addresses": ["127.0.0.1"]}],
         "ports": [{"port": port}],
+    }
+
+
+def direct_listener(like: dict[str, Any]) -> dict[str, Any]:
+    """Return a listener like the other, but with the router as its only filter."""
+    (network_filter,) = like["filter_chains"][0]["filters"]
+    manager = network_filter["typed_config"]
+    route = {"match": {"prefix": "/"}, "route": {"cluster": "direct", "timeout": "0s"}}
+    hosts = [{"name": "direct", "domains": ["*"], "routes": [route]}]
+    direct = {
+        **{key: value for key, value in manager.items() if key != "upgrade_configs"},
+        "stat_prefix": "direct",
+        "http_filters": [manager["http_filters"][-1]],
+        "route_config": {"name": "direct", "virtual_hosts": hosts},
+    }
+    chain = {"filters": [{**network_filter, "typed_config": direct}]}
+    return {**like, "name": "direct", "filter_chains": [chain]}
+
+
+def direct_cluster(ports: Sequence[int]) -> dict[str, Any]:
+    """Return the cluster that such a listener leads to."""
+    members = [{"endpoint": _address(port)} for port in ports]
+    return {
+        "name": "direct",
+        "type": "STATIC",
+        "connect_timeout": "5s",
+        "load_assignment": {"cluster_name": "direct", "endpoints": [{"lb_endpoints": members}]},
     }

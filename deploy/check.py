@@ -135,6 +135,9 @@ def _check_flags(containers: list[Json]) -> Iterator[str]:
     for argument in picker["args"][1:]:
         if argument.partition("=")[0] not in known:
             yield f"epp serve has no {argument}"
+    if "preStop" not in picker.get("lifecycle", {}):
+        # Gateways hear of a pod's end a moment after it, and would be refused until then.
+        yield "container epp: has no preStop, and stops taking connections too early"
 
 
 def check_privileges(objects: list[Json]) -> Iterator[str]:

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 LAG_PROBE_S = 0.1
 """How often the event loop is asked how late it is."""
 
+GC_THRESHOLDS = (10_000, 10, 1_000)
+
 EDS_GATHER_S = 0.02
 EDS_RETRY_S = 5.0
 
@@ -127,7 +129,7 @@ class Picker:
         """Fill the store and open the ports.  Raises StartError."""
         settings = self._settings
         await self._source.start()
-        if self._eds is not None:
+        if self._eds is not None and self._settings.standalone:
             self._write_eds()
         limits = _transport_limits(settings)
         health = HealthService(self._health)
@@ -227,6 +229,7 @@ class Picker:
         """Serve from a store that is whole, and let the collector pass over it."""
         _settle_garbage_collector()
         self._extproc.become_synced()
+        self._write_eds_soon()
 
     def _apply(self, events: Sequence[Event]) -> None:
         self._follow(self._store.apply(events))
@@ -242,7 +245,8 @@ class Picker:
 
     def _write_eds_soon(self) -> None:
         """Bring Envoy's EDS files up to date, once for all changes of a short while."""
-        if self._eds is not None and self._eds_write is None:
+        # While the cluster is only half known, what an earlier run has written is nearer the truth.
+        if self._eds is not None and self._eds_write is None and self._extproc.synced:
             self._eds_write = self._loop.call_later(EDS_GATHER_S, self._write_eds)
 
     def _write_eds(self) -> None:
@@ -311,9 +315,14 @@ class _named_port:  # noqa: N801 - reads like the built-in context managers
 
 
 def _settle_garbage_collector() -> None:
-    """Take what was built so far out of the collector's sight, so that its pauses stay short."""
+    """Take what was built so far out of the collector's sight, so that its pauses stay short.
+
+    A request makes no reference cycles: the young are looked at rarely, and all of them, which takes
+    milliseconds with thousands of open streams, once in many millions.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _service(method: str) -> str:

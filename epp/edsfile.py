@@ -41,13 +41,18 @@ class EdsFolder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._written: dict[ObjectName, bytes] = {}
+        self._adopted = False
 
     def sync(self, views: Iterable[PoolView]) -> int:
         """Make the files say what `views` say; return how many had to be written.
 
         A pool that is no longer among them keeps its file, without members: Envoy's cluster still
-        names the file, and must not go on sending to where the pool used to be.
+        names the file, and must not go on sending to where the pool used to be.  That holds for
+        what an earlier run of the picker left here too.
         """
+        if not self._adopted:
+            self._written = _left_in(self._folder)
+            self._adopted = True
         wanted = {view.pool.name: render(view.pool.name, view.endpoints) for view in views}
         gone = {name: render(name, ()) for name in self._written.keys() - wanted.keys()}
         changed = 0
@@ -60,6 +65,26 @@ class EdsFolder:
     def _write(self, name: ObjectName, content: bytes) -> None:
         write_atomically(self._folder / eds_file_name(str(name)), content)
         self._written[name] = content
+
+
+def _left_in(folder: Path) -> dict[ObjectName, bytes]:
+    """Return the files that an earlier run has written; what is not ours is left alone."""
+    left = {}
+    for path in folder.glob("*_*.json"):
+        content = path.read_bytes()
+        name = ObjectName(*path.stem.split("_", 1))
+        if _is_ours(content, name):
+            left[name] = content
+    return left
+
+
+def _is_ours(content: bytes, name: ObjectName) -> bool:
+    try:
+        (resource,) = json.loads(content)["resources"]
+        told = resource["@type"], resource["cluster_name"]
+    except (ValueError, LookupError, TypeError):
+        return False
+    return bool(told == (ASSIGNMENT, str(name)))
 
 
 def write_atomically(path: Path, content: bytes) -> None:

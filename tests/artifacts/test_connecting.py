@@ -100,7 +100,7 @@ async def test_anonymous_requests_are_not_signed(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-async def api(s3: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
+async def api(s3: Endpoint, tmp_path: Path) -> AsyncIterator[str]:
     """Serve one secret as the Kubernetes API does, and a kubeconfig that finds it."""
     fields = {"type": "s3", "endpoint_url": s3.url, "access_key_id": s3.access_key}
     fields |= {"secret_access_key": s3.secret_key}

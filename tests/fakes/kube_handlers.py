@@ -304,7 +304,11 @@ def _dry_run(request: web.Request) -> bool:
 
 async def _read(request: web.Request) -> Json:
     try:
-        body = yaml.safe_load(await request.read()) if request.content_type in _APPLY else None
+        body = (
+            yaml.load(await request.read(), Loader=yaml.CSafeLoader)
+            if request.content_type in _APPLY
+            else None
+        )
         body = body if body is not None else json.loads(await request.read() or b"{}")
     except (ValueError, yaml.YAMLError) as error:
         raise StatusError(400, "BadRequest", f"couldn't parse the body: {error}") from error

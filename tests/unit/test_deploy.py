@@ -46,6 +46,7 @@ PLANTED: list[tuple[Callable[[list[Json]], Any], str]] = [
     (lambda o: one(o, "Service")["spec"]["ports"][0].update(targetPort="x"), "no port x"),
     (lambda o: container(o)["args"].append("--nonsense=1"), "no --nonsense=1"),
     (lambda o: container(o).pop("readinessProbe"), "no readiness probe"),
+    (lambda o: container(o).pop("lifecycle"), "no preStop"),
     (
         lambda o: container(o)["securityContext"].pop("readOnlyRootFilesystem"),
         "root file system can be written",

@@ -52,6 +52,21 @@ def test_a_pool_that_is_gone_keeps_its_file_without_members(tmp_path: Path) -> N
     assert folder.sync([view("10.0.0.1")]) == 1
 
 
+def test_a_pool_that_went_while_the_picker_was_away_has_no_members(tmp_path: Path) -> None:
+    """Envoy reads on what an earlier run has left; files of others are not touched."""
+    gone, foreign = ObjectName("default", "gone.v1"), ("a_b.json", "no_json.json", "x.json")
+    EdsFolder(tmp_path).sync([view("10.0.0.1"), view("10.0.0.2", pool=gone)])
+    (tmp_path / "a_b.json").write_bytes(render(ObjectName("a", "c"), view("10.0.0.3").endpoints))
+    (tmp_path / "no_json.json").write_text("[")
+    (tmp_path / "x.json").write_text("{}")
+    before = [(tmp_path / name).read_bytes() for name in foreign]
+
+    assert EdsFolder(tmp_path).sync([view("10.0.0.1")]) == 1
+    assert members(tmp_path / "default_gone.v1.json") == []
+    assert members(tmp_path / "default_llama.json") == ["10.0.0.1"]
+    assert [(tmp_path / name).read_bytes() for name in foreign] == before
+
+
 def test_nothing_else_is_left_in_the_folder(tmp_path: Path) -> None:
     folder = EdsFolder(tmp_path / "new")
     folder.sync([view("10.0.0.1"), view("10.0.0.2", pool=ObjectName("other", "llama"))])
