@@ -65,7 +65,6 @@ class InferenceModel:
     uid: str = ""
     deprecated_model_name: str | None = None
     invalid: str | None = None
-    pool_group: str = ""
     invalid_reason: str | None = None
 
 
