@@ -1,7 +1,7 @@
 """The values of the datastore: immutable, and named as the Gateway API Inference Extension does.
 
-Only `Load` can change; it is the one number that moves between two manifests, and its docstring
-says who writes it.
+Only `Load` can change: it holds the numbers that move between two manifests, and its docstring says
+who writes them.
 """
 
 from collections.abc import Mapping
