@@ -47,13 +47,6 @@ class Child:
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
-    def rss_kib(self) -> int:
-        """Return the resident memory."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+)", status)
-        assert found is not None, "a running process has a resident size"
-        return int(found.group(1))
-
     def end(self) -> None:
         """Stop it, by force if it takes too long."""
         self.process.terminate()

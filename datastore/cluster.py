@@ -6,7 +6,7 @@ effect at once, from what is already known, and fifty pools cost one watch.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -88,10 +88,6 @@ class ClusterSource:
         """Return for how long the least recently heard required source has said nothing."""
         told = (w.age_s(now) for w in self._required_watches() if w.state not in _ABSENT)
         return max(told, default=float("inf"))
-
-    def ages_s(self, now: float) -> Mapping[str, float]:
-        """Return for how long each source that has been listed has said nothing."""
-        return {str(w.subject): w.age_s(now) for w in self.watches if w.synced.is_set()}
 
     def waiting_for(self) -> list[str]:
         """Say what keeps us from being synced, and why; empty when nothing does."""

@@ -61,7 +61,6 @@ def decode_model(
                 uid=manifest.metadata.uid or "",
                 deprecated_model_name=spec.model_name or None,
                 invalid="; ".join(map(str, problems)) or None,
-                pool_group=spec.pool_ref.group or "",
                 invalid_reason=problems[0].reason if problems else None,
             ),
         ),

@@ -1,7 +1,7 @@
 """The values of the datastore: immutable, and named as the Gateway API Inference Extension does.
 
-Only `Load` can change; it is the one number that moves between two manifests, and its docstring
-says who writes it.
+Only `Load` can change: it holds the numbers that move between two manifests, and its docstring says
+who writes them.
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,6 @@ class InferenceModel:
     uid: str = ""
     deprecated_model_name: str | None = None
     invalid: str | None = None
-    pool_group: str = ""
     invalid_reason: str | None = None
 
 

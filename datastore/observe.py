@@ -5,7 +5,7 @@ or a pool becomes one that says why it is not served, a pod is no member of anyt
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -104,13 +104,3 @@ def events(changes: Sequence[Change[Value]], kind: Kind, source: str) -> Iterato
                 # one long block.
                 for name in gone:
                     yield Deleted(kind, name, source)
-
-
-def narrowed(decode: Decode[Value], keeps: Callable[[ObjectName], bool]) -> Decode[Value]:
-    """Return a decoder for which objects of other names count for nothing."""
-
-    def narrow(raw: msgspec.Raw) -> Item[Value]:
-        item = decode(raw)
-        return item if keeps(item.name) else Item(item.name, item.version, None)
-
-    return narrow

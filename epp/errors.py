@@ -1,7 +1,7 @@
 """Every way in which a request can be refused.
 
 One tree: `status` and `reason` stand on the class, the message on the instance.  The core raises
-them, and `extproc.codec` turns them into a response, in one place.  A message never repeats the
+them, and `extproc.refusal` turns them into a response, in one place.  A message never repeats the
 request's body: it may hold somebody's prompt.
 """
 

@@ -32,6 +32,7 @@ FOREIGN = Foreign(
             "config-text",
             "endpoint-selector",
             "endpoint-target-ports",
+            "pool-group",
             "refresh-prometheus-metrics-interval",
             "total-queued-requests-metric",
             "total-running-requests-metric",

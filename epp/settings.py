@@ -14,8 +14,6 @@ from epp import kinds
 from epp.flags import Setting, read
 from epp.foreign import FOREIGN
 
-POOL_GROUPS = ("inference.networking.k8s.io", "inference.networking.x-k8s.io")
-
 _LISTEN = "Listeners"
 _POOL = "Pools and sources"
 _TLS = "TLS"
@@ -92,9 +90,6 @@ class Settings:
         "Namespace of the pool and its models.",
         "$NAMESPACE where it is set.",
         var="NAMESPACE",
-    )
-    pool_group: str = _setting(
-        POOL_GROUPS[0], kinds.choice(*POOL_GROUPS), _POOL, "API group of --pool-name."
     )
     watch_namespaces: tuple[str, ...] = _setting(
         (),

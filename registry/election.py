@@ -51,6 +51,7 @@ class Election:
         self._terms = terms
         self._rng = rng
         self._seen: tuple[str, float] = ("", 0.0)
+        self._is_held_by_another = False
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease and lead, again and again, until cancelled."""
@@ -150,8 +151,6 @@ class Election:
 
     async def _pause(self) -> None:
         await asyncio.sleep(self._terms.renew_s * (0.75 + 0.5 * self._rng.random()))
-
-    _is_held_by_another = False
 
 
 async def _awaited(lead: Callable[[], Awaitable[None]]) -> None:

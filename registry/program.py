@@ -5,7 +5,6 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from random import Random
 
 from datastore.kube import KubeClient
@@ -107,16 +106,14 @@ async def _run_enabled(
             Pace(settings.period_s, settings.settle_s),
             rng,
         )
-        parts: list[Loop] = []
         triggers = Triggers(
             client,
             settings.selector,
-            lambda namespace, runtime: parts[0].nudge(namespace, runtime),
+            lambda namespace, runtime: main.nudge(namespace, runtime),
             pace=watch_pace,
             rng=rng,
         )
         main = Loop(tools, triggers, _election(settings, client, rng))
-        parts.append(main)
 
         def state() -> Json:
             return {"enabled": True, **main.state()}
@@ -133,8 +130,8 @@ def _election(settings: Settings, client: KubeClient, rng: Random) -> Election |
     if not settings.elect:
         return None
     namespace = settings.lease_namespace or client.namespace
-    terms = Terms(namespace, settings.lease_name, settings.identity)
-    return Election(client, replace(terms, identity=settings.identity or _identity(rng)), rng)
+    terms = Terms(namespace, settings.lease_name, settings.identity or _identity(rng))
+    return Election(client, terms, rng)
 
 
 def _identity(rng: Random) -> str:

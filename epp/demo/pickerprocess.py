@@ -38,12 +38,6 @@ class PickerProcess:
         return f"{self._admin_url}/metrics"
 
     @property
-    def process_id(self) -> int:
-        """The process."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
     def errors(self) -> str:
         """What it wrote to standard error."""
         return (self._folder / "picker.err").read_text(errors="replace")

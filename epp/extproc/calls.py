@@ -30,7 +30,6 @@ class Status(msgspec.Struct, frozen=True, gc=False):
 
 
 OK = Status(0)
-CANCELLED = 1
 INVALID_ARGUMENT = 3
 DEADLINE_EXCEEDED = 4
 NOT_FOUND = 5

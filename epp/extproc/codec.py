@@ -1,4 +1,6 @@
-"""Wire messages to events, actions to wire messages.  The only module that knows protobuf.
+"""Wire messages to events, actions to wire messages.
+
+Only `wire`, which reads the most frequent messages by hand, knows ext_proc's protobuf besides.
 
 Every name that travels stands here once: the headers and metadata of the endpoint-picker
 protocol (Gateway API Inference Extension, proposal 004) and of Envoy's ext_proc.

@@ -18,7 +18,6 @@ from tests.docs.shell import commands_of
 
 PAGES = {page.name: page for page in pages.every()}
 DOCS = [name for name in PAGES if name.startswith("docs/")]
-GENERATED = {"docs/settings.md", "docs/metrics.md"}
 PATH = re.compile(
     r"(?:deploy|docs|epp|tests|benchmarks|protos|registry|artifacts|datastore|console)/[\w./-]*"
 )

@@ -304,12 +304,12 @@ def _dry_run(request: web.Request) -> bool:
 
 async def _read(request: web.Request) -> Json:
     try:
-        body = (
-            yaml.load(await request.read(), Loader=yaml.CSafeLoader)
-            if request.content_type in _APPLY
-            else None
-        )
-        body = body if body is not None else json.loads(await request.read() or b"{}")
+        text = await request.read()
+        body = None
+        if request.content_type in _APPLY:
+            body = yaml.load(text, Loader=yaml.CSafeLoader)
+        if body is None:
+            body = json.loads(text or b"{}")
     except (ValueError, yaml.YAMLError) as error:
         raise StatusError(400, "BadRequest", f"couldn't parse the body: {error}") from error
     if not isinstance(body, dict):

@@ -11,7 +11,6 @@ from typing import Any
 Json = dict[str, Any]
 
 BASE_FIELDS = {"name", "description", "externalId", "customProperties"}
-DATES = {"createTimeSinceEpoch", "lastUpdateTimeSinceEpoch", "id"}
 STATES = {
     "registered_models": ("state", "LIVE"),
     "model_versions": ("state", "LIVE"),

@@ -207,7 +207,7 @@ def test_every_mistake_is_told_at_once() -> None:
         (["--grpc-port=65536"], "not between 0 and 65535"),
         (["--grpc-port=٣"], "no whole number"),
         (["--grpc-port="], "no whole number"),
-        (["--pool-group=x"], "is none of"),
+        (["--unknown-models=x"], "is none of"),
         (["--no-secure-serving=x"], "neither true nor false"),
         (["--no-grpc-port"], "no such flag"),
         (["---"], "unexpected argument"),
