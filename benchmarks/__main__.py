@@ -48,5 +48,7 @@ def main(names: Sequence[str]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[*PARTS, []], metavar="NAME", help="|".join(PARTS))
+    parser.add_argument(
+        "names", nargs="*", choices=[*PARTS, []], metavar="NAME", help="|".join(PARTS)
+    )
     sys.exit(main(parser.parse_args().names))

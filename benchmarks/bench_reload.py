@@ -29,9 +29,7 @@ def run() -> list[Row]:
         return _rows(rate, quiet, busy, json.loads(pauses.read_text()))
 
 
-async def _measure(
-    port: int, manifests: Path, rate: float
-) -> tuple[list[float], list[float]]:
+async def _measure(port: int, manifests: Path, rate: float) -> tuple[list[float], list[float]]:
     client = await openloop.connect(port, _ASKED)
     await openloop.offer(client, rate, 1.0)
     quiet: list[float] = []

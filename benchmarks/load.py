@@ -97,7 +97,9 @@ def requests(port: int, body: bytes, *, seconds: int = 3, connections: int = 1) 
     total = re.search(r"(\d+) requests in", said)
     rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
     bad = re.search(r"Non-2xx or 3xx responses: (\d+)", said)
-    socket = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said)
+    socket = re.search(
+        r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said
+    )
     assert total is not None and rate is not None, said
     failed = sum(map(int, socket.groups())) if socket is not None else 0
     failed += int(bad.group(1)) if bad is not None else 0

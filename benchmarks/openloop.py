@@ -5,6 +5,7 @@ A client that waits for answers before it asks again hides every stall of the se
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar, cast
@@ -13,6 +14,7 @@ import ngh2
 import uvloop
 
 from benchmarks.messages import framed
+from benchmarks.servers import CLIENT_CORE
 from epp.extproc.codec import METHOD
 
 T = TypeVar("T")
@@ -133,12 +135,14 @@ def settle() -> None:
     gc.disable()
 
 
-
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the client on uvloop, with its collector off."""
+    """Run the client on uvloop and on its own core, with its collector off."""
     settle()
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CLIENT_CORE})
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
     finally:
+        os.sched_setaffinity(0, cores)
         gc.enable()

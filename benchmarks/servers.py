@@ -265,3 +265,12 @@ def direct_cluster(ports: Sequence[int]) -> dict[str, Any]:
         "connect_timeout": "5s",
         "load_assignment": {"cluster_name": "direct", "endpoints": [{"lb_endpoints": members}]},
     }
+
+
+def metric(picker: Child, name: str) -> float:
+    """Return a metric without labels, as the picker tells it now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{picker.ports['metrics-port']}/metrics") as page:
+        text = page.read().decode()
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"there is no metric {name}"
+    return float(found.group(1))

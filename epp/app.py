@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 LAG_PROBE_S = 0.1
 """How often the event loop is asked how late it is."""
 
-GC_THRESHOLDS = (10_000, 10, 1_000)
+GC_THRESHOLDS = (2_000, 20, 2_000)
 
 EDS_GATHER_S = 0.02
 EDS_RETRY_S = 5.0

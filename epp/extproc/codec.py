@@ -116,7 +116,9 @@ def _decode(message: bytes) -> Event:
         case "request_headers":
             headers = request.request_headers
             modes, subset = _modes_of(request), _subset(request)
-            return RequestHeaders(wire.joined(headers.headers), headers.end_of_stream, modes, subset)
+            return RequestHeaders(
+                wire.joined(headers.headers), headers.end_of_stream, modes, subset
+            )
         case "response_body":
             body = request.response_body
             return ResponseBody(body.body, body.end_of_stream)

@@ -90,7 +90,9 @@ def test_a_name_inside_a_value_is_no_field() -> None:
     ]
 
 
-@pytest.mark.parametrize("block", [b"", b"\x0a", b"\x0a\x02\x0a\xff", b"\x0a\x05:path\x1a", b"\xff" * 9])
+@pytest.mark.parametrize(
+    "block", [b"", b"\x0a", b"\x0a\x02\x0a\xff", b"\x0a\x05:path\x1a", b"\xff" * 9]
+)
 def test_damaged_fields_are_no_fields(block: bytes) -> None:
     """The gateway's frames are whole or the connection ends; what is odd all the same is absent."""
     headers = wire.Headers(block)
