@@ -1,7 +1,7 @@
 """Through a real Envoy: what the picker adds to a request, beside an echo that does not think.
 
-One Envoy has four listeners: without a picker, with the bare ngh2 echo, with the picker, and with the
-picker over TLS.  Rounds of each alternate; the lowest median of each counts.
+One Envoy has four listeners: without a picker, with the bare ngh2 echo, with the picker, and with
+the picker over TLS.  Rounds of each alternate; the lowest median of each counts.
 """
 
 from collections.abc import Mapping

@@ -62,7 +62,8 @@ def _h2load(
         said = _run(pinned(CLIENT_CORE, command))
     rate = re.search(r"finished in [\d.]+\w+, ([\d.]+) req/s", said)
     done = re.search(r"(\d+) succeeded, (\d+) failed, (\d+) errored", said)
-    assert rate is not None and done is not None, said
+    assert rate is not None, said
+    assert done is not None, said
     if int(done.group(3)):
         raise RuntimeError(f"streams failed:\n{said}")
     return float(rate.group(1)), int(done.group(1))
@@ -100,7 +101,8 @@ def requests(port: int, body: bytes, *, seconds: int = 3, connections: int = 1) 
     socket = re.search(
         r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", said
     )
-    assert total is not None and rate is not None, said
+    assert total is not None, said
+    assert rate is not None, said
     failed = sum(map(int, socket.groups())) if socket is not None else 0
     failed += int(bad.group(1)) if bad is not None else 0
     return Requests(

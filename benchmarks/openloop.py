@@ -1,4 +1,4 @@
-"""ext_proc streams sent on a schedule, whatever the server does: latency counts from when each was due.
+"""ext_proc streams on a schedule, whatever the server does: latency counts from when each was due.
 
 A client that waits for answers before it asks again hides every stall of the server.
 """
@@ -118,7 +118,7 @@ async def offer(client: Client, per_s: float, seconds: float) -> list[float]:
         client.flush()
         await asyncio.sleep(_TICK_S)
     end = time.monotonic() + 10
-    while client.open_streams and time.monotonic() < end:
+    while client.open_streams and time.monotonic() < end:  # noqa: ASYNC110 - with a deadline
         await asyncio.sleep(0.01)
     return sorted(client.latencies[first:])
 

@@ -101,7 +101,7 @@ def picker(
         **ports,
         **{name.replace("_", "-"): value for name, value in flags.items()},
     }
-    program = PROGRAM
+    program: tuple[str, ...] = PROGRAM
     if watch is not None:
         program = (sys.executable, "-m", "benchmarks.watched", str(watch), "serve")
     command = pinned(core, [*program, *(f"--{name}={value}" for name, value in given.items())])

@@ -1,6 +1,7 @@
-"""`epp serve`, with a stopwatch on the garbage collector: `python -m benchmarks.watched FILE serve …`.
+"""`epp serve` with a stopwatch on the garbage collector.
 
-FILE gets the collector's pauses in milliseconds, as JSON, when the picker has ended.
+`python -m benchmarks.watched FILE serve …`: FILE gets the collector's pauses in
+milliseconds, as JSON, when the picker has ended.
 """
 
 import atexit

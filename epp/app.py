@@ -296,8 +296,8 @@ class _named_port:  # noqa: N801 - reads like the built-in context managers
 def _settle_garbage_collector() -> None:
     """Take what was built so far out of the collector's sight, so that its pauses stay short.
 
-    A request makes no reference cycles: the young are looked at rarely, and all of them, which takes
-    milliseconds with thousands of open streams, once in many millions.
+    A request makes no reference cycles: the young are looked at rarely, and all objects, which
+    takes milliseconds with thousands of open streams, once in many millions.
     """
     gc.collect()
     gc.freeze()

@@ -62,13 +62,15 @@ class Pipe(asyncio.Transport):
 headers = st.lists(
     st.sampled_from(
         [
-            (":method", b"POST"), (":method", b"GET"), (":method", b"CONNECT"), (":path", b"/v1/models"),
+            (":method", b"POST"), (":method", b"GET"), (":method", b"CONNECT"),
+            (":path", b"/v1/models"),
             ("content-length", b"99999999999"), ("content-length", b"2"), ("upgrade", b"websocket"),
             ("connection", b"Upgrade"), ("content-encoding", b"gzip"), ("content-encoding", b"x"),
         ]
     ),
     max_size=5,
 )  # fmt: skip
+modes: st.SearchStrategy[pb.BodyMode] = st.sampled_from(pb.BodyMode.values())
 chunks = st.sampled_from([b"", b'{"model":"model-1"}', b'{"model":', b'"model-1"}', b"x" * 70_000])
 
 
@@ -85,8 +87,8 @@ def told(draw: st.DrawFn) -> bytes:
         "qh": lambda: pb.ProcessingRequest(
             request_headers=pb.HttpHeaders(headers=fields, end_of_stream=end),
             protocol_config=pb.ProtocolConfiguration(
-                request_body_mode=draw(st.integers(0, 5)),
-                response_body_mode=draw(st.integers(0, 5)),
+                request_body_mode=draw(modes),
+                response_body_mode=draw(modes),
                 send_body_without_waiting_for_header_response=draw(st.booleans()),
             ),
         ),
@@ -158,7 +160,8 @@ def _read(reply: Reply) -> int:
 def test_messages_survive_any_cut(messages: list[bytes], data: st.DataObject) -> None:
     """Framed, cut anywhere and put together again, they are the same."""
     stream = b"".join(b"\0" + len(m).to_bytes(4, "big") + m for m in messages)
-    deframer, got, at = Deframer(1000), [], 0
+    deframer, at = Deframer(1000), 0
+    got: list[bytes] = []
     while at < len(stream):
         step = data.draw(st.integers(1, 30))
         got += deframer.feed(stream[at : at + step])

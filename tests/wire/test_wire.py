@@ -85,8 +85,11 @@ def test_a_name_inside_a_value_is_no_field() -> None:
     ]
     asked = wire.Headers(pb.HeaderMap(headers=headers).SerializeToString())
 
-    assert [None, None, None, b"connection"] == [
-        asked.get(name) for name in (":protocol", "connection", "upgrade", "x-connection")
+    assert [asked.get(name) for name in (":protocol", "connection", "upgrade", "x-connection")] == [
+        None,
+        None,
+        None,
+        b"connection",
     ]
 
 

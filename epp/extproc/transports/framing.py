@@ -65,19 +65,19 @@ class Deframer:
         buffer = self._buffer
         if buffer is None:
             messages, at = self._split(data)
-            if self.refusal is None and at < len(data):
+            if at < len(data):
                 self._buffer = bytearray(data[at:])
             return messages
         buffer += data
         messages, at = self._split(buffer)
-        if self.refusal is not None or at == len(buffer):
+        if at == len(buffer):
             self._buffer = None
         elif at:
             del buffer[:at]
         return messages
 
     def _split(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
-        """Return the whole messages at the beginning, and where they end."""
+        """Return the whole messages at the beginning, and where what is to be kept begins."""
         messages: list[bytes] = []
         at, end = 0, len(data)
         view = memoryview(data)
@@ -87,6 +87,7 @@ class Deframer:
             stop = start + int.from_bytes(view[at:start], "big")
             if stop - start > self._limit:
                 self.refusal = self._judge(data[at], _length(data, at))
+                at = end
                 break
             if stop > end:
                 break
@@ -107,7 +108,7 @@ class Deframer:
         return None
 
 
-def _length(buffer: bytearray, at: int) -> int:
+def _length(buffer: bytes | bytearray, at: int) -> int:
     return int.from_bytes(buffer[at + 1 : at + _PREFIX], "big")
 
 
