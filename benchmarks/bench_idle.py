@@ -37,7 +37,7 @@ async def _measure(picker: servers.Child) -> list[Row]:
             await asyncio.sleep(0.005)
     idle.flush()
     await asyncio.sleep(1.0)
-    held = servers.metric(picker, "epp_transport_streams")
+    held = servers.metric(picker, "epp_transport_open_streams")
     if held < STREAMS:
         raise RuntimeError(f"only {held:.0f} streams are open")
     each = (picker.rss_kib() - before) / STREAMS
