@@ -94,7 +94,7 @@ def picker(
         **ports,
         **{name.replace("_", "-"): value for name, value in flags.items()},
     }
-    program = PROGRAM
+    program: tuple[str, ...] = PROGRAM
     if watch is not None:
         program = (sys.executable, "-m", "benchmarks.watched", str(watch), "serve")
     command = pinned(core, [*program, *(f"--{name}={value}" for name, value in given.items())])
@@ -258,3 +258,12 @@ def direct_cluster(ports: Sequence[int]) -> dict[str, Any]:
         "connect_timeout": "5s",
         "load_assignment": {"cluster_name": "direct", "endpoints": [{"lb_endpoints": members}]},
     }
+
+
+def metric(picker: Child, name: str) -> float:
+    """Return a metric without labels, as the picker tells it now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{picker.ports['metrics-port']}/metrics") as page:
+        text = page.read().decode()
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"there is no metric {name}"
+    return float(found.group(1))
