@@ -81,7 +81,7 @@ def _section(title: str, kept: dict[str, Any]) -> str:
     lines = [
         f"## {title}",
         "",
-        f"{kept['taken']}, load average {kept.get('load', '?')}, {kept['machine']['cpu']},"
+        f"{kept['taken']}, load average {kept.get('load', '?')}, on {kept['machine']['cpu']},"
         f" {kept['machine']['cores']} cores: `{kept['command']}`",
         "",
         "| what | figure | target | verdict | note |",
