@@ -5,6 +5,7 @@ Each prints a table with its targets, and writes benchmarks/results/NAME.json.
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -48,6 +49,7 @@ def main(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the children end with us
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names", nargs="*", choices=[*PARTS, []], metavar="NAME", help="|".join(PARTS)

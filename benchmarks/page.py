@@ -54,9 +54,10 @@ make soak MINUTES=30             # 2 000 streams a second; memory and tail over 
 python -m benchmarks.page        # write this page from the results
 ```
 
-Servers run on one core and clients on another.  `h2load` and `wrk` are the clients where a rate is
-measured; where a latency is told under load, streams are sent on a schedule whatever the server
-does (`benchmarks/openloop.py`), so that a stall is not hidden by a client that waits.
+Servers run on one core, clients on another.  `h2load` and `wrk` are the clients where a rate is
+measured; where a latency is told under load, streams are sent on a schedule, whatever the server
+does
+(`benchmarks/openloop.py`), so that a stall is not hidden by a client that waits.
 """
 
 
