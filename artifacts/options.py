@@ -104,5 +104,5 @@ def reaching_a_store(command: Callable[..., None]) -> Callable[..., None]:
         command(settings=settings, **given)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())]
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads
     return wrapped

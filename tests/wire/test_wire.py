@@ -29,7 +29,7 @@ def by_generated_code(message: bytes) -> Event:
 
 def either(read: object, message: bytes) -> object:
     try:
-        return read(message)  # type: ignore[operator]
+        return read(message)  # type: ignore[operator]  # one of two readers
     except MalformedMessage:
         return MalformedMessage
 
