@@ -4,8 +4,11 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 TRANSPORT ?= auto
 JOBS   ?= 2
+REV    ?= main
+MINUTES ?= 30
+EXAMPLES ?= 20000
 
-.PHONY: setup demo demo-registry test test-slow test-s3 test-cluster check format bench proto lock clean
+.PHONY: setup demo demo-registry test test-slow test-s3 test-cluster check format bench bench-compare soak fuzz proto lock clean
 
 setup: $(VENV)/.stamp
 
@@ -13,7 +16,7 @@ $(VENV)/.stamp: requirements-dev.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit("python3 >= 3.11 is needed, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
-	$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	PYTHONWARNINGS=ignore $(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 demo: setup  ## real Envoy, the picker, five model servers, traffic
@@ -49,8 +52,21 @@ format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: setup
-	$(BIN)/python -m benchmarks
+LOAD_TOOLS = command -v h2load wrk >/dev/null || { apt-get update -q && apt-get install -y -q nghttp2-client wrk; }
+
+bench: setup  ## every benchmark, with its target; BENCH="streams envoy" runs some
+	@$(LOAD_TOOLS)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-compare: setup  ## this tree against another revision, interleaved: REV=main
+	@$(LOAD_TOOLS)
+	$(BIN)/python -m benchmarks.compare $(REV)
+
+soak: setup  ## a steady 2 000/s: MINUTES=30
+	$(BIN)/python -m benchmarks.soak $(MINUTES)
+
+fuzz: setup  ## ten minutes and more of odd input: EXAMPLES=20000 a law
+	EPP_FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/pytest tests/fuzz -n $(JOBS) --timeout 3600
 
 proto: setup
 	$(BIN)/python -m protos.generate

@@ -41,7 +41,7 @@ def main(names: Sequence[str]) -> int:
         rows = part()
         took = time.monotonic() - begun
         report.show(f"{PARTS[name]}  ({took:.0f} s, load average {before:.1f})", rows)
-        report.keep(name, rows)
+        report.keep(name, rows, load=before)
         missed += sum(row.reached is False for row in rows)
     print(f"{missed} targets missed" if missed else "every target reached")
     return 1 if missed else 0

@@ -37,6 +37,9 @@ async def _measure(picker: servers.Child) -> list[Row]:
             await asyncio.sleep(0.005)
     idle.flush()
     await asyncio.sleep(1.0)
+    held = servers.metric(picker, "epp_transport_open_streams")
+    if held < STREAMS:
+        raise RuntimeError(f"only {held:.0f} streams are open")
     each = (picker.rss_kib() - before) / STREAMS
     among = await openloop.offer(client, RATE, SECONDS)
     medians = openloop.quantile(alone, 0.5), openloop.quantile(among, 0.5)

@@ -1,8 +1,7 @@
 """What the http2 transport costs per stream, fed with real HTTP/2 from memory: no sockets.
 
 The same streams go through three protocol objects: the least that libnghttp2 needs
-(benchmarks.echo), our transport with an application that does nothing, and our transport with the
-whole picker.
+(benchmarks.echo), our transport with an echo, and our transport with the whole picker.
 """
 
 import asyncio

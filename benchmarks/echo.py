@@ -27,7 +27,7 @@ from epp.extproc.transports.framing import RESPONSE_HEADERS, Deframer, frames, t
 from epp.extproc.transports.limits import MIB, Limits
 
 
-class _GrpcEcho(grpc.GenericRpcHandler):
+class _GrpcEcho(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc has no types
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         return grpc.stream_stream_rpc_method_handler(_echo)
 
@@ -58,14 +58,14 @@ class Http2Echo(asyncio.Protocol):
         self._picked = codec.encode(AnswerRequestHeaders(Route(endpoint, "default/pool", "model")))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the client."""
+        """Greet."""
         self._transport = cast(asyncio.Transport, transport)
         self._h2.initiate_connection({ngh2.Setting.INITIAL_WINDOW_SIZE: 1 * MIB})
         self._h2.set_local_window_size(256 * MIB)
         self._transport.write(self._h2.data_to_send())
 
     def data_received(self, data: bytes) -> None:
-        """Answer every message of what one read brought."""
+        """Answer what came with one write."""
         h2 = self._h2
         h2.receive_data(data)
         for event in h2.events():

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,25 +28,42 @@ class Streams:
     count: int
     per_s: float
     cpu_us: float
-    """CPU microseconds of the server per stream."""
+    """CPU microseconds of the server per stream, without what it uses when nobody asks."""
+    idle: float = 0.0
+    """The share of a core that it uses when nobody asks: the scrapes of its endpoints."""
 
     @property
     def per_core_s(self) -> float:
         """Streams per second of a server that has a core for itself."""
-        return 1e6 / self.cpu_us
+        return (1 - self.idle) * 1e6 / self.cpu_us
 
 
 def streams(
-    server: Child, request: bytes, *, seconds: int = 3, clients: int = 4, at_once: int = 32
+    server: Child,
+    request: bytes,
+    *,
+    seconds: int = 3,
+    clients: int = 4,
+    at_once: int = 32,
+    idle: float = 0.0,
 ) -> Streams:
     """Send the same ext_proc stream again and again, and return what that came to.
 
     A moment first to warm the server, which is not counted.
     """
     _h2load(server.port, request, 1, clients, at_once)
-    before = server.cpu_s()
+    before, begun = server.cpu_s(), time.monotonic()
     rate, count = _h2load(server.port, request, seconds, clients, at_once)
-    return Streams(count, rate, (server.cpu_s() - before) / count * 1e6)
+    background = idle * (time.monotonic() - begun)
+    used = max(server.cpu_s() - before - background, 1e-6)
+    return Streams(count, rate, used / count * 1e6, idle)
+
+
+def idle_share(server: Child, seconds: float = 3.0) -> float:
+    """Return the share of a core that a server uses when nobody asks."""
+    before = server.cpu_s()
+    time.sleep(seconds)
+    return (server.cpu_s() - before) / seconds
 
 
 def _h2load(

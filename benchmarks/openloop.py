@@ -1,11 +1,11 @@
-"""ext_proc streams sent on a schedule, whatever the server does.
+"""ext_proc streams on a schedule, whatever the server does: latency counts from when each was due.
 
-Latency counts from when each stream was due.  A client that waits for answers before it asks
-again hides every stall of the server.
+A client that waits for answers before it asks again hides every stall of the server.
 """
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar, cast
@@ -14,6 +14,7 @@ import ngh2
 import uvloop
 
 from benchmarks.messages import framed
+from benchmarks.servers import CLIENT_CORE
 from epp.extproc.codec import METHOD
 
 T = TypeVar("T")
@@ -117,7 +118,7 @@ async def offer(client: Client, per_s: float, seconds: float) -> list[float]:
         client.flush()
         await asyncio.sleep(_TICK_S)
     end = time.monotonic() + 10
-    while client.open_streams and time.monotonic() < end:  # noqa: ASYNC110 - no cost per stream
+    while client.open_streams and time.monotonic() < end:  # noqa: ASYNC110 - with a deadline
         await asyncio.sleep(0.01)
     return sorted(client.latencies[first:])
 
@@ -135,10 +136,13 @@ def settle() -> None:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run the client on uvloop, with its collector off."""
+    """Run the client on uvloop and on its own core, with its collector off."""
     settle()
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CLIENT_CORE})
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work)
     finally:
+        os.sched_setaffinity(0, cores)
         gc.enable()

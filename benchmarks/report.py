@@ -70,14 +70,18 @@ def show(title: str, rows: Sequence[Row]) -> None:
     Console(width=140).print(table)
 
 
-def keep(name: str, rows: Sequence[Row]) -> Path:
-    """Write rows to benchmarks/results/NAME.json, with the machine and the command."""
+def keep(name: str, rows: Sequence[Row], *, load: float | None = None) -> Path:
+    """Write rows to benchmarks/results/NAME.json, with the machine and the command.
+
+    `load` is the load average when the benchmark began.
+    """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     document = {
         "taken": datetime.now(UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m benchmarks", *sys.argv[1:]]),
         "machine": machine(),
+        "load": round(load if load is not None else os.getloadavg()[0], 1),
         "rows": [asdict(row) for row in rows],
     }
     path.write_text(json.dumps(document, indent=1) + "\n")

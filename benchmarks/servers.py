@@ -6,6 +6,7 @@ gives.  On a machine with a single core everything shares it, and only CPU time 
 
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,13 +20,23 @@ from typing import Any
 import yaml
 
 from epp.demo.envoyprocess import envoy_path
-from epp.demo.pickerprocess import PORTS, PROGRAM, free_ports
+from epp.demo.pickerprocess import PROGRAM
 from epp.envoyconfig import EnvoyOptions, bootstrap, to_yaml
 
 CORES = sorted(os.sched_getaffinity(0))
 SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
 START_S = 30.0
+PORTS = ("grpc-port", "grpc-health-port", "metrics-port")
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that were free just now, all different."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
 
 
 def pinned(core: int, command: Sequence[str]) -> list[str]:
@@ -46,6 +57,13 @@ class Child:
         stat = Path(f"/proc/{self.process.pid}/stat").read_text()
         fields = stat.rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def rss_kib(self) -> int:
+        """Return the resident memory."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+)", status)
+        assert found is not None, "a running process has a resident size"
+        return int(found.group(1))
 
     def end(self) -> None:
         """Stop it, by force if it takes too long."""
@@ -94,7 +112,7 @@ def picker(
         **ports,
         **{name.replace("_", "-"): value for name, value in flags.items()},
     }
-    program = PROGRAM
+    program: tuple[str, ...] = PROGRAM
     if watch is not None:
         program = (sys.executable, "-m", "benchmarks.watched", str(watch), "serve")
     command = pinned(core, [*program, *(f"--{name}={value}" for name, value in given.items())])
@@ -258,3 +276,12 @@ def direct_cluster(ports: Sequence[int]) -> dict[str, Any]:
         "connect_timeout": "5s",
         "load_assignment": {"cluster_name": "direct", "endpoints": [{"lb_endpoints": members}]},
     }
+
+
+def metric(picker: Child, name: str) -> float:
+    """Return a metric without labels, as the picker tells it now."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{picker.ports['metrics-port']}/metrics") as page:
+        text = page.read().decode()
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"there is no metric {name}"
+    return float(found.group(1))

@@ -33,6 +33,7 @@ class _Server(asyncio.Protocol):
         self._head = b""
         self._left = 0
         self._chunked = False
+        self._tail = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)

@@ -1,6 +1,6 @@
-"""`epp serve`, with a stopwatch on the garbage collector.
+"""`epp serve` with a stopwatch on the garbage collector.
 
-Run as `python -m benchmarks.watched FILE serve …`.  FILE gets the collector's pauses in
+`python -m benchmarks.watched FILE serve …`: FILE gets the collector's pauses in
 milliseconds, as JSON, when the picker has ended.
 """
 

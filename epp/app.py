@@ -52,7 +52,7 @@ _log = logging.getLogger(__name__)
 LAG_PROBE_S = 0.1
 """How often the event loop is asked how late it is."""
 
-GC_THRESHOLDS = (10_000, 10, 1_000)
+GC_THRESHOLDS = (2_000, 20, 2_000)
 
 EDS_GATHER_S = 0.02
 EDS_RETRY_S = 5.0
@@ -317,7 +317,7 @@ class _named_port:  # noqa: N801 - reads like the built-in context managers
 def _settle_garbage_collector() -> None:
     """Take what was built so far out of the collector's sight, so that its pauses stay short.
 
-    A request makes no reference cycles: the young are looked at rarely, and all of them, which
+    A request makes no reference cycles: the young are looked at rarely, and all objects, which
     takes milliseconds with thousands of open streams, once in many millions.
     """
     gc.collect()

@@ -170,7 +170,16 @@ def _grpc_service(options: EnvoyOptions) -> Json:
     envoy_grpc: Json = {"cluster_name": PICKER_CLUSTER}
     if options.authority:
         envoy_grpc["authority"] = options.authority
-    service: Json = {"envoy_grpc": envoy_grpc}
+    # A picker that stops has closed its port before its health check fails: ask another one.
+    another = "envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+    predicate = _typed("envoy.retry_host_predicates.previous_hosts", another, {})
+    retry: Json = {
+        "retry_on": "connect-failure,refused-stream",
+        "num_retries": 3,
+        "retry_host_predicate": [predicate],
+        "host_selection_retry_max_attempts": 5,
+    }
+    service: Json = {"envoy_grpc": envoy_grpc, "retry_policy": retry}
     bindings = (("x-epp-namespace", options.bind_namespace), ("x-epp-pool", options.bind_pool))
     metadata = [{"key": key, "value": value} for key, value in bindings if value]
     if metadata:

@@ -2,8 +2,8 @@
 
 msgspec validates the whole document in C and hands back the raw bytes of the top-level `model`.
 A rename touches these bytes and nothing else.  Where the key is spelled once, they follow it; a
-body in which it could stand twice is read a second time to count, and their address tells their
-place.
+body in which it could stand twice is read a second time to count, and the address of the bytes
+tells their place.
 """
 
 import re

@@ -272,11 +272,6 @@ def _openssl(words: Words, _sketch: bool) -> Found:
         yield f"openssl: is {words[0]} a command?"
 
 
-def _git(words: Words, _sketch: bool) -> Found:
-    if words[0] not in ("clone", "worktree"):
-        yield f"git: is {words[0]} needed?"
-
-
 PROGRAMS: dict[str, Callable[[Words, bool], Found]] = {
     "epp": _epp,
     "epp-artifacts": _artifacts,
@@ -291,7 +286,6 @@ PROGRAMS: dict[str, Callable[[Words, bool], Found]] = {
     "pip": _pip,
     "envoy": _envoy,
     "openssl": _openssl,
-    "git": _git,
 }
 """How the commands of each program are checked."""
 

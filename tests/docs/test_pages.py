@@ -89,6 +89,15 @@ def test_pages_name_no_machine(name: str) -> None:
     assert MACHINE.findall(PAGES[name].text) == []
 
 
+def test_what_is_shipped_names_no_machine() -> None:
+    """Neither do manifests, pins and build files."""
+    files = [
+        p for p in ROOT.iterdir() if p.is_file() and not p.name.startswith((".coverage", ".git"))
+    ]
+    files += [p for p in (ROOT / "deploy").rglob("*") if p.is_file() and p.suffix != ".pyc"]
+    assert {str(p) for p in files if MACHINE.search(p.read_text("utf-8"))} == set()
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
     """Decisions are reached by their index; every other page by the navigation."""
     config = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))

@@ -1,8 +1,10 @@
 """Odd names, odd addresses and odd clients: none of them may cost more than its own request."""
 
 import asyncio
+import copy
 import datetime
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from epp.demo.modelserver import ModelServer
 from epp.demo.pickerprocess import PickerProcess
-from epp.envoyconfig import BodyMode, EndpointMode
+from epp.envoyconfig import BodyMode, EndpointMode, bootstrap
+from epp.envoyconfig.clusters import PICKER_CLUSTER
 from epp.envoyconfig.options import eds_file_name
 from tests.builders import a_model, a_pool, a_slice
 from tests.e2e.world import World, eventually, free_ports
@@ -165,6 +168,35 @@ async def test_a_stopping_picker_finishes_what_it_has_begun(world: World) -> Non
         reply = await request
 
     assert reply.status == 200
+
+
+async def test_one_of_two_pickers_stops_and_no_request_is_lost(world: World) -> None:
+    """What a picker that has just closed its port would have been asked, the other one is."""
+    stopping, staying = [
+        await world.picker(fallbacks=0, seed=seed, drain_timeout="20s") for seed in (31, 32)
+    ]
+    config = bootstrap(world.options(stopping))
+    (cluster,) = (
+        each for each in config["static_resources"]["clusters"] if each["name"] == PICKER_CLUSTER
+    )
+    (locality,) = cluster["load_assignment"]["endpoints"]
+    (member,) = locality["lb_endpoints"]
+    other = copy.deepcopy(member)
+    other["endpoint"]["address"]["socket_address"]["port_value"] = staying.port
+    locality["lb_endpoints"].append(other)
+    envoy = await world.envoy_with(config)
+    statuses: Counter[int] = Counter()
+
+    async def ask(number: int) -> None:
+        for _ in range(number):
+            statuses[(await world.ask(envoy, {"model": "llama"})).status] += 1
+
+    await ask(20)
+    stopping.terminate()
+    await asyncio.gather(*(ask(20) for _ in range(4)))
+
+    assert len(staying.requests()) > 0
+    assert statuses == {200: 100}
 
 
 async def test_envoy_trusts_a_picker_by_its_ca(world: World, tmp_path: Path) -> None:

@@ -59,28 +59,25 @@ class Deframer:
                 return (data[_PREFIX:],)
         return self._feed(data)
 
-    def _is_refused(self) -> bool:
-        return self.refusal is not None
-
     def _feed(self, data: bytes) -> list[bytes]:
-        if self._is_refused():
+        if self.refusal is not None:
             return []
         buffer = self._buffer
         if buffer is None:
             messages, at = self._split(data)
-            if not self._is_refused() and at < len(data):
+            if at < len(data):
                 self._buffer = bytearray(data[at:])
             return messages
         buffer += data
         messages, at = self._split(buffer)
-        if self._is_refused() or at == len(buffer):
+        if at == len(buffer):
             self._buffer = None
         elif at:
             del buffer[:at]
         return messages
 
     def _split(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
-        """Return the whole messages at the beginning, and where they end."""
+        """Return the whole messages at the beginning, and where what is to be kept begins."""
         messages: list[bytes] = []
         at, end = 0, len(data)
         view = memoryview(data)
@@ -90,6 +87,7 @@ class Deframer:
             stop = start + int.from_bytes(view[at:start], "big")
             if stop - start > self._limit:
                 self.refusal = self._judge(data[at], _length(data, at))
+                at = end
                 break
             if stop > end:
                 break

@@ -204,7 +204,7 @@ async def test_a_lost_connection_cancels_its_calls(serve: Serve, mode: Mode) -> 
         await eventually(lambda: server.stats.messages_received_total == 5)
     await eventually(lambda: server.stats.streams == 0 and server.stats.connections == 0)
 
-    assert [call.events[-1] for call in app.calls] == ["cancel"] * 5
+    await eventually(lambda: [call.events[-1] for call in app.calls] == ["cancel"] * 5)
 
 
 async def test_pushes_reach_the_client(serve: Serve, connect: Connect, mode: Mode) -> None:
