@@ -39,7 +39,7 @@ LogOption = Annotated[
 ]
 
 
-def _options(
+def _options(  # one argument for each flag
     endpoint_url: Annotated[
         str | None,
         typer.Option(help="The S3 endpoint (AWS_ENDPOINT_URL is read too)", rich_help_panel=_STORE),
