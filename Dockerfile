@@ -26,6 +26,6 @@ ENV PATH=/opt/epp/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 USER 65532:65532
 EXPOSE 9002 9003 9090
 # `epp serve` unless told otherwise; arguments that are only flags are `epp serve`'s too. The two other
-# programs are in the image as well: give epp-artifacts or epp-registry as the command.
+# programs are in the image as well: --entrypoint epp-artifacts or epp-registry, a pod's `command`.
 ENTRYPOINT ["epp"]
 CMD ["serve"]

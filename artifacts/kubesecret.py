@@ -45,7 +45,7 @@ async def _read_secret(
     try:
         if inside:
             load = config.load_incluster_config
-            load(client_configuration=configuration)  # type: ignore[no-untyped-call]
+            load(client_configuration=configuration)  # type: ignore[no-untyped-call]  # no types there
         else:
             await config.load_kube_config(
                 config_file=kubeconfig, client_configuration=configuration

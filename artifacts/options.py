@@ -39,7 +39,7 @@ LogOption = Annotated[
 ]
 
 
-def _options(
+def _options(  # one argument for each flag
     endpoint_url: Annotated[
         str | None,
         typer.Option(help="The S3 endpoint (AWS_ENDPOINT_URL is read too)", rich_help_panel=_STORE),
@@ -104,5 +104,5 @@ def reaching_a_store(command: Callable[..., None]) -> Callable[..., None]:
         command(settings=settings, **given)
 
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*own, *shared.values())]
-    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect reads
     return wrapped

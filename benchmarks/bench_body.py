@@ -14,9 +14,9 @@ def run() -> list[Row]:
     for size in (KIB, 64 * KIB, 1024 * KIB, 16 * 1024 * KIB):
         body = chat_body("model-42", size)
         times = max(1, min(2000, 20_000_000 // size))
-        parse = measure_us(lambda body=body: read_model(body), times)  # type: ignore[misc]
+        parse = measure_us(lambda body=body: read_model(body), times)  # type: ignore[misc]  # bound now
         rename = measure_us(
-            lambda body=body: read_model(body).renamed("meta/Other"),  # type: ignore[misc]
+            lambda body=body: read_model(body).renamed("meta/Other"),  # type: ignore[misc]  # bound now
             times,
         )
         label = f"{size // KIB} KiB"

@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from benchmarks import messages, openloop, servers
 from benchmarks.report import Row, at_most
 
-STREAMS = 2_000_000
 SECONDS = 25.0
 WARM_S = 5.0
 RATE = 4_000

@@ -213,10 +213,6 @@ class KubeClient:
         call = Call("patch", resource, namespace, name, subresource)
         return await self._json("PATCH", call, obj, {}, _MERGE)
 
-    async def patch_status(self, resource: Resource, namespace: str, name: str, obj: Json) -> Json:
-        """Merge a patch into an object's status."""
-        return await self.patch(resource, namespace, name, obj, subresource="status")
-
     async def delete(self, resource: Resource, namespace: str, name: str, *, uid: str = "") -> None:
         """Delete an object; Conflict if its uid is another."""
         call = Call("delete", resource, namespace, name)

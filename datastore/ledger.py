@@ -40,14 +40,11 @@ class Subject:
 
 @dataclass(slots=True)
 class Counters:
-    """What a watch has done so far.  Written by its reflector, read by metrics."""
+    """What a watch has done so far.  Written by its reflector and its ledger."""
 
     lists: int = 0
-    watches: int = 0
     events: int = 0
     stale: int = 0
-    skipped: int = 0
-    failures: int = 0
 
 
 class _Event(msgspec.Struct):
@@ -162,7 +159,6 @@ class Ledger(Generic[T]):
         try:
             return self._decode(raw)
         except BadManifest as error:
-            self.counters.skipped += 1
             log.warning("%s: an object is skipped: %s", self._subject, error)
             return None
 

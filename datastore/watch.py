@@ -24,7 +24,7 @@ from datastore.ledger import Counters, Ledger, Subject
 from datastore.model import ObjectName
 from datastore.reflect import Pace, Progress, Step, after, is_quiet
 
-__all__ = ["Counters", "Reflector", "State", "Subject"]
+__all__ = ["Reflector", "State", "Subject"]
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +125,6 @@ class Reflector(Generic[T]):
         is_usual = self._is_optional and isinstance(error, ResourceMissing)
         quiet = is_usual or is_quiet(error, self.error)
         if error is not None:
-            self.counters.failures += 1
             level = logging.DEBUG if quiet else logging.WARNING
             log.log(level, "%s; trying again in %.1f s", error.message, pause_s)
         if isinstance(error, ResourceMissing):
@@ -180,7 +179,6 @@ class Reflector(Generic[T]):
 
     async def _watch(self, *, initial: bool) -> AsyncGenerator[Sequence[Change[T]], None]:
         """A watch, told in slices; with `initial` it begins with everything there is."""
-        self.counters.watches += 1
         found: dict[ObjectName, Item[T]] | None = {} if initial else None
         deadline = _now() + self._pace.watch_list_s
         async with aclosing(self._lines(initial=initial)) as chunks:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from inspect import Parameter, Signature
 from typing import Annotated, Any, NoReturn
 
@@ -44,12 +43,6 @@ class Command:
     about: str
     panel: str
 
-    @property
-    def exists(self) -> bool:
-        """Whether this build has it."""
-        package, _, module = self.target.partition(":")[0].rpartition(".")
-        return _is_module(package) and _is_module(f"{package}.{module}")
-
     def load(self) -> Callable[..., Any]:
         """Import it."""
         module, _, function = self.target.partition(":")
@@ -57,18 +50,10 @@ class Command:
         return loaded
 
 
-def _is_module(name: str) -> bool:
-    """Tell whether there is code of that name; a folder without any is not enough."""
-    spec = find_spec(name)
-    return spec is not None and spec.origin is not None
-
-
 COMMANDS = (
     Command("demo", "epp.demo.command:demo", "See it work: a real Envoy and model servers.", _RUN),
-    Command("bench", "epp.bench:bench", "Measure this machine.", _RUN),
     Command("get", "epp.get:get", "Show what a running picker knows.", _LOOK),
     Command("check", "epp.report:check", "Check manifests without a cluster.", _LOOK),
-    Command("explain", "epp.explain:explain", "Say how a request would be routed.", _LOOK),
     Command(
         "envoy-config",
         "epp.envoyconfig.command:envoy_config",
@@ -78,7 +63,7 @@ COMMANDS = (
     Command("crds", "epp.crds:crds", "Print the CustomResourceDefinitions.", _MAKE),
     Command("migrate", "epp.migrate:migrate", "Turn old InferenceModels into new ones.", _MAKE),
 )
-"""Every command but `serve`.  One whose module is not in this build is left out."""
+"""Every command but `serve`."""
 
 
 def main(args: Sequence[str] | None = None, env: Mapping[str, str] | None = None) -> NoReturn:
@@ -123,11 +108,8 @@ def application(wanted: str = "") -> typer.Typer:
     app.callback()(_options)
     app.command("serve", rich_help_panel=_RUN)(_served())
     for command in COMMANDS:
-        if command.exists:
-            function = command.load() if command.name == wanted else _named
-            app.command(command.name, short_help=command.about, rich_help_panel=command.panel)(
-                function
-            )
+        function = command.load() if command.name == wanted else _named
+        app.command(command.name, short_help=command.about, rich_help_panel=command.panel)(function)
     return app
 
 

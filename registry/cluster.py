@@ -5,8 +5,8 @@ cure is a `ClusterError`, what the API server will always refuse a `ClusterRefus
 """
 
 import hashlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import msgspec
@@ -173,10 +173,3 @@ def _event(
         "lastTimestamp": now,
         "count": 1,
     }
-
-
-@asynccontextmanager
-async def connected(client: KubeClient) -> AsyncIterator[Cluster]:
-    """Use a client for as long as the block runs, then close its connections."""
-    async with client:
-        yield Cluster(client)

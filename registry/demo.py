@@ -106,7 +106,7 @@ class Story:
         return self.scene.states(NAME)
 
 
-async def tell_story(story: Story) -> None:
+async def tell_story(story: Story) -> None:  # long, because a story is told in one go
     """Tell it from the first model to an outage."""
     await story.tell(
         "A model is registered, and its version v8 with an artifact.",

@@ -23,7 +23,7 @@ _PASS_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 class Metrics:
     """The metrics, in a registry of their own.  Written by the loop."""
 
-    def __init__(self) -> None:
+    def __init__(self) -> None:  # long, as a table is
         self.registry = CollectorRegistry()
         self.enabled = Gauge(
             "epp_registry_enabled",

@@ -12,7 +12,7 @@ from epp.envoyconfig.options import BodyMode, EndpointMode, EnvoyOptions, Option
 DEFAULTS = EnvoyOptions()
 
 
-def envoy_config(
+def envoy_config(  # one argument for each flag
     endpoint: Annotated[
         EndpointMode, typer.Option(help="How Envoy turns the picked address into a connection.")
     ] = DEFAULTS.endpoint,

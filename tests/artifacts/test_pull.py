@@ -183,6 +183,7 @@ async def test_a_reader_sees_the_old_model_or_the_new_one(
     stop.set()
     await reader
 
+    assert seen
     assert seen <= {(b"1", b"1"), (b"2", b"2")}
 
 

@@ -138,7 +138,9 @@ class RealWorld:
                     await self.client.patch(resource, self.namespace, name, body)
             if "status" in obj:
                 status = {"status": obj["status"]}
-                await self.client.patch_status(resource, self.namespace, name, status)
+                await self.client.patch(
+                    resource, self.namespace, name, status, subresource="status"
+                )
 
     async def remove(self, *objects: Json) -> None:
         for obj in objects:

@@ -123,8 +123,8 @@ def test_blocks_are_taken_apart_as_a_shell_does() -> None:
 def test_stories_have_a_test_that_tells_them() -> None:
     """A page that is run as a whole is named by the test that runs it."""
     for page, test in TOLD_BY.items():
-        if page in PAGES:
-            assert Path(page).name in (pages.ROOT / test).read_text("utf-8"), (page, test)
+        assert page in PAGES
+        assert Path(page).name in (pages.ROOT / test).read_text("utf-8"), (page, test)
 
 
 STORIES = {*TOLD_BY, "docs/quick-start.md"}

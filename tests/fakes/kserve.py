@@ -143,7 +143,9 @@ class KServe:
             "modelStatus": model,
             "url": f"http://{name.name}.{name.namespace}.example",
         }
-        await self._client.patch_status(KIND, name.namespace, name.name, {"status": status})
+        await self._client.patch(
+            KIND, name.namespace, name.name, {"status": status}, subresource="status"
+        )
 
 
 class _Metadata(msgspec.Struct, rename="camel"):

@@ -144,7 +144,7 @@ async def post_many(
     for i in range(connections):
         share = requests[i::connections]
         _, client = await loop.create_connection(
-            lambda share=share: _Client(share, statuses, stop_at),  # type: ignore[misc]
+            lambda share=share: _Client(share, statuses, stop_at),  # type: ignore[misc]  # bound now
             parts.hostname or "",
             parts.port or 80,
         )

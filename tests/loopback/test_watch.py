@@ -85,9 +85,6 @@ def target_of(value: Value) -> str:
     return value.invalid_reason or value.targets[0].name
 
 
-Running = Callable[..., Any]
-
-
 @pytest.fixture
 async def api() -> AsyncIterator[ApiServer]:
     async with ApiServer(bookmark_every_s=0.1) as server:
@@ -510,7 +507,7 @@ async def test_apply_and_status(client: KubeClient) -> None:
     body = {"spec": model("a")["spec"]}
     made = await client.apply(INFERENCE_MODEL, "default", "a", body, manager="us")
     status: Json = {"status": {"conditions": []}}
-    await client.patch_status(INFERENCE_MODEL, "default", "a", status)
+    await client.patch(INFERENCE_MODEL, "default", "a", status, subresource="status")
     other = {"spec": model("a", "y")["spec"]}
     with pytest.raises(Conflict):
         await client.apply(INFERENCE_MODEL, "default", "a", other, manager="them")

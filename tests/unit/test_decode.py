@@ -2,13 +2,11 @@
 
 import contextlib
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +14,7 @@ from datastore import manifests as m
 from datastore.decode import Decoded, Value, decode_json, decode_object, misspelled_fields
 from datastore.model import Backend, InferenceModel, InferencePool
 from datastore.problems import BadManifest
+from tests import published
 from tests.builders import (
     DIGEST_A,
     DIGEST_B,
@@ -429,23 +428,11 @@ def test_depth_is_not_a_crash() -> None:
     assert decode_json(msgspec.Raw(json.dumps(a_pod("p").manifest).encode()), m.POD).values
 
 
-CRDS = Path(__file__).parents[3] / "shared" / "data" / "crds"
 SCHEMAS = {
-    m.INFERENCE_MODEL: "v0.4_inference.networking.x-k8s.io_inferencemodels.yaml",
-    m.INFERENCE_POOL_V1: "inference.networking.k8s.io_inferencepools.yaml",
-    m.INFERENCE_POOL_V1ALPHA2: "v0.4_inference.networking.x-k8s.io_inferencepools.yaml",
+    m.INFERENCE_MODEL: published.INFERENCE_MODEL,
+    m.INFERENCE_POOL_V1: published.INFERENCE_POOL_V1,
+    m.INFERENCE_POOL_V1ALPHA2: published.INFERENCE_POOL_V1ALPHA2,
 }
-
-
-def schema_of(resource: m.Resource) -> dict[str, Any]:
-    """Return a resource's published schema, or one that allows anything where it is not at hand."""
-    file = CRDS / SCHEMAS[resource]
-    if not file.exists():
-        return {}
-    crd = yaml.safe_load(file.read_text())
-    version = next(v for v in crd["spec"]["versions"] if v["name"] == resource.version)
-    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
-    return schema
 
 
 @pytest.mark.parametrize(("built", "resource"), [b for b in BUILT if b[1] in SCHEMAS])
@@ -453,30 +440,35 @@ def test_the_builders_manifests_are_what_the_published_schemas_allow(
     built: ModelBuilder | PoolBuilder, resource: m.Resource
 ) -> None:
     """What these tests call right is right elsewhere, but for what we left out or added."""
-    manifest = built.manifest
-    manifest["spec"].setdefault("modelName", "required there, deprecated here")
-    manifest["spec"].setdefault("endpointPickerRef", {"name": "x", "port": {"number": 1}})
-    manifest["spec"].setdefault("extensionRef", {"name": "x"})
+    spec = built.manifest["spec"]
+    needed = SCHEMAS[resource]["required"]
+    filled = {name: example(SCHEMAS[resource]["properties"][name]) for name in needed} | spec
+    for target in filled.get("targetModels", ()):
+        target.pop("artifactDigest", None)  # ours alone
 
-    jsonschema.validate(manifest, schema_of(resource))
+    jsonschema.validate(filled, SCHEMAS[resource])
 
 
 @pytest.mark.parametrize("resource", SCHEMAS)
 def test_every_field_of_a_published_spec_is_known(resource: m.Resource) -> None:
     """A manifest that uses any field of the public schema is never said to misspell it."""
-    properties = schema_of(resource).get("properties", {}).get("spec", {}).get("properties", {})
+    spec = example(SCHEMAS[resource])
     manifest = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
         "metadata": {"name": "x"},
-        "spec": {name: example(schema) for name, schema in properties.items()},
+        "spec": spec,
     }
 
+    assert spec.keys() == SCHEMAS[resource]["properties"].keys()
     assert misspelled_fields(manifest) == ()
+    assert misspelled_fields(manifest | {"spec": {**spec, "slector": 1}}) != ()
 
 
 def example(schema: dict[str, Any]) -> Any:
     """Return something of a schema's shape with every property in it."""
+    if "enum" in schema:
+        return schema["enum"][0]
     match schema.get("type"):
         case "object":
             return {name: example(inner) for name, inner in schema.get("properties", {}).items()}

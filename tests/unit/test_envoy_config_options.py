@@ -24,7 +24,7 @@ def test_options_that_contradict_each_other_are_refused_by_the_flags_name(
     options: dict[str, object], flag: str
 ) -> None:
     with pytest.raises(OptionError, match=flag):
-        EnvoyOptions(**options)  # type: ignore[arg-type]
+        EnvoyOptions(**options)  # type: ignore[arg-type]  # test data
 
 
 @pytest.mark.parametrize("name", ["n", "y", "on", "null", "1e3", "0x10", "1_000", "12:30", ""])

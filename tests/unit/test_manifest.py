@@ -84,7 +84,7 @@ def test_a_lock_reads_back_and_does_not_depend_on_order(found: list[Entry], rng:
         first = build_manifest(SOURCE, found)
     except UsageError:
         return  # a collision or a key too long, as it should be
-    rng.shuffle(found)  # type: ignore[attr-defined]
+    rng.shuffle(found)  # type: ignore[attr-defined]  # a Random
 
     assert first == load_lock(dump_lock(first), where="memory")
     assert dump_lock(first) == dump_lock(build_manifest(SOURCE, found))

@@ -1,8 +1,6 @@
 """/metrics: the reference's names, labels from closed sets, and counting that costs nothing."""
 
-import json
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -349,30 +347,3 @@ def labels_of(text: str, name: str) -> set[str]:
 @pytest.mark.parametrize(("name", "labels"), QUERIES)
 def test_the_reference_s_dashboard_finds_data(name: str, labels: set[str]) -> None:
     assert labels <= labels_of(page(filled()), name)
-
-
-def test_every_query_of_the_dashboard_s_file_finds_data() -> None:
-    """Where the dashboard's file lies beside the checkout, each query about pickers is tried."""
-    text = page(filled())
-    for expression in _dashboard():
-        for name in re.findall(r"inference_\w+", expression):
-            asked = re.search(r"sum by\s*\(([^)]*)\)", expression)
-            labels = {label.strip() for label in asked[1].split(",")} if asked else set()
-            # The dashboard groups by a `pod` that Prometheus adds, not the picker.
-            assert labels - {"pod"} <= labels_of(text, name), expression
-
-
-def _dashboard() -> list[str]:
-    name = "shared/data/dashboards/gie-inference-gateway.json"
-    for parent in Path(__file__).parents:
-        if (parent / name).exists():
-            return _expressions(json.loads((parent / name).read_text())["panels"])
-    return []
-
-
-def _expressions(panels: list[dict[str, Any]]) -> list[str]:
-    found: list[str] = []
-    for panel in panels:
-        found += [target["expr"] for target in panel.get("targets", [])]
-        found += _expressions(panel.get("panels", []))
-    return found

@@ -219,11 +219,13 @@ def test_every_conversation_of_four_events_keeps_the_laws(modes: Modes, passing:
             check_laws(played([begin, *rest], decision, passing=passing, limit=4), modes)
 
 
-@pytest.mark.parametrize("event", LATER, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize(
+    "event",
+    [event for event in LATER if not isinstance(event, RequestHeaders)],
+    ids=lambda e: type(e).__name__,
+)
 def test_a_stream_that_does_not_begin_with_headers(event: Event) -> None:
     """Request bodies alone are refused with the setting to change; responses pass."""
-    if isinstance(event, RequestHeaders):
-        return
     stream = played([event])
 
     if isinstance(event, RequestBody | RequestTrailers):

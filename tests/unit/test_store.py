@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from datastore.events import Deleted, Event, Kind, Replaced, Upserted
@@ -217,13 +217,12 @@ def test_an_event_said_twice_changes_nothing_more(history: list[list[Event]], ev
     views, revision = store.pools(), store.revision
 
     # One name in a list twice is said twice: the second one may differ from the first.
-    unique = not isinstance(event, Replaced) or len(
-        {(v.name, rank_of(v)) for v in event.objects}
-    ) == len(event.objects)
-    if unique:
-        assert store.apply([event]) == Changes()
-        assert store.revision == revision
-        assert all(a is b for a, b in zip(views, store.pools(), strict=True))
+    if isinstance(event, Replaced):
+        assume(len({(v.name, rank_of(v)) for v in event.objects}) == len(event.objects))
+
+    assert store.apply([event]) == Changes()
+    assert store.revision == revision
+    assert all(a is b for a, b in zip(views, store.pools(), strict=True))
 
 
 @LAW

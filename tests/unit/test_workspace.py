@@ -65,14 +65,15 @@ def test_another_manifest_begins_anew(tmp_path: Path) -> None:
 
 
 def test_two_folders_change_places(tmp_path: Path) -> None:
-    """The exchange is one step, where the file system knows it."""
+    """The exchange is one step where the file system knows it, and nothing elsewhere."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
 
-    if exchange(tmp_path / "one", tmp_path / "two"):
-        assert (tmp_path / "one/two").exists()
-        assert (tmp_path / "two/one").exists()
+    exchanged = exchange(tmp_path / "one", tmp_path / "two")
+
+    assert (tmp_path / "one/two").exists() is exchanged
+    assert (tmp_path / "two/one").exists() is exchanged
 
 
 def test_mount_points_are_found_in_the_table() -> None:

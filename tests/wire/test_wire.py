@@ -1,5 +1,7 @@
 """What is read by hand means what the generated code says it means."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,9 +29,9 @@ def by_generated_code(message: bytes) -> Event:
     return codec._decode(message)
 
 
-def either(read: object, message: bytes) -> object:
+def either(read: Callable[[bytes], object], message: bytes) -> object:
     try:
-        return read(message)  # type: ignore[operator]
+        return read(message)
     except MalformedMessage:
         return MalformedMessage
 

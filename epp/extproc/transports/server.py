@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _ACCEPT_RETRY_S = 0.2
 _ABORT_WAIT_S = 1.0
-_STOPPED = "the port is closed"
 
 
 class TlsSource(Protocol):

@@ -98,7 +98,7 @@ async def test_unread_output_stops_the_input(serve: Serve, mode: Mode) -> None:
             pass  # the second one, with the larger window
         for count in range(1, 14):  # one by one: what one read brings is always taken whole
             peer.data(stream, message(b"y" * 15_000))
-            await eventually(lambda count=count: server.stats.messages_received_total == count)  # type: ignore[misc]
+            await eventually(lambda count=count: server.stats.messages_received_total == count)  # type: ignore[misc]  # bound now
         peer.write(frame(raw_http2.PING, payload=b"x" * 8))
         granted, received = 0, 0
         while (got := await peer.frame()).kind != raw_http2.PING:
