@@ -97,6 +97,7 @@ async def test_the_condition_follows_the_pool(world: World) -> None:
         await world.put(pool())
         second = await until_status(world, "llama", reason="Accepted", status="True")
         assert second["observedGeneration"] == 1
+        await asyncio.sleep(1.1)  # times are told in whole seconds: a new one would show
         await world.put(model("llama", criticality="Critical"))
         third = await until_status(world, "llama", observedGeneration=2)
         assert third["lastTransitionTime"] == second["lastTransitionTime"]

@@ -101,7 +101,16 @@ class FakeWorld:
 
     async def put(self, *objects: Json) -> None:
         for obj in objects:
-            self.api.put(placed(obj, self.namespace))
+            self.api.put(placed({**self._kept(obj), **obj}, self.namespace))
+
+    def _kept(self, obj: Json) -> Json:
+        """Return the status that is there: whoever writes an object's spec does not touch it."""
+        name = obj["metadata"]["name"]
+        try:
+            there = self.api.get(obj["apiVersion"], obj["kind"], name, self.namespace)
+        except KeyError:
+            return {}
+        return {"status": there["status"]} if "status" in there else {}
 
     async def remove(self, *objects: Json) -> None:
         for obj in objects:
