@@ -11,8 +11,8 @@ import pytest
 
 from epp.envoyconfig import BodyMode
 from tests.builders import a_model, a_pool, a_slice
+from tests.e2e.http2client import Http2Client
 from tests.e2e.world import UNSPELLABLE, World, eventually, sha256
-from tests.fakes.http2 import Http2Client
 from tests.fakes.rawhttp import HastyServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
