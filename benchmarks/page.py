@@ -47,7 +47,7 @@ says; a request body is held until its model is known, at most `--max-request-bo
 
 ## Reproduce
 
-```console
+```sh
 make bench                       # everything; BENCH="streams envoy" runs some
 make bench-compare REV=main      # this tree against another revision, on the same core
 make soak MINUTES=30             # 2 000 streams a second; memory and tail over time
