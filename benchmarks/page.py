@@ -1,6 +1,6 @@
 """Write docs/performance.md from the figures that were kept: `python -m benchmarks.page`.
 
-No figure of that page is typed by hand.
+No figure of that page's tables is typed by hand.
 """
 
 import json
@@ -19,8 +19,8 @@ _TOP = """# Performance
 
 The figures below are the last that were kept in `benchmarks/results/`; each file there names the
 machine and the command.  Ratios are taken within one run, with rounds of each server alternating.
-The machine was shared with other work when they were taken, so absolute times are worse than those
-of a quiet one; the load average at the start of each part is told.
+The load average at the start of each part is told: above one, the machine was shared with other
+work, and absolute times are worse than those of a quiet one.
 
 ![CPU time of one ext_proc stream](performance-streams.svg)
 """
@@ -28,8 +28,8 @@ of a quiet one; the load average at the start of each part is told.
 _BOTTOM = """
 ## Where the time goes
 
-A profile (`py-spy record --gil` on the picker under `h2load`) is flat: no function has more than a
-twentieth.  What was heavy and no longer is:
+A profile (`py-spy record --gil` on the picker under `h2load`) is flat: the largest function had
+6 %.  What was heavy and no longer is:
 
 - Protobuf objects for the request's headers.  The two messages that nearly every stream consists of
   are read by hand (`epp/extproc/wire.py`), and a header is searched for when it is asked for.
@@ -42,8 +42,8 @@ twentieth.  What was heavy and no longer is:
 
 One picker uses one core.  CPU per request is told above (`streams`): divide a core by it, and plan
 for a third of that, so that the tail stays short.  The autoscaling signal is
-`epp_loop_lag_seconds`: scale out when its p99 is over 20 ms.  An idle open stream costs what `idle`
-says; a request body is held until its model is known, at most `--max-request-body-bytes`.
+`epp_loop_lag_seconds`: scale out when its p99 is over 20 ms.  Both are
+advice, not measurements.  An idle open stream costs what `idle` says; a request body is held until its model is known, at most `--max-request-body-bytes`.
 
 ## Reproduce
 
