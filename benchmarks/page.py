@@ -43,7 +43,8 @@ A profile (`py-spy record --gil` on the picker under `h2load`) is flat: the larg
 One picker uses one core.  CPU per request is told above (`streams`): divide a core by it, and plan
 for a third of that, so that the tail stays short.  The autoscaling signal is
 `epp_loop_lag_seconds`: scale out when its p99 is over 20 ms.  Both are
-advice, not measurements.  An idle open stream costs what `idle` says; a request body is held until its model is known, at most `--max-request-body-bytes`.
+advice, not measurements.  An idle open stream costs what `idle` says; a request body is held until
+its model is known, at most `--max-request-body-bytes`.
 
 ## Reproduce
 
