@@ -29,6 +29,7 @@ from registry.audit import (
 from registry.model import (
     Condition,
     Desired,
+    Environment,
     Intent,
     Json,
     Observed,
@@ -43,6 +44,8 @@ from registry.resource import resource_delta, wanted_resource
 
 AUDIT_UNKNOWN = "AuditUnknown"
 REGISTRY_SILENT = "RegistryUnavailable"
+CLOCK_SLACK_MS = 300_000
+"""How far the clocks of the registry and of the API server may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,9 @@ class IntentPlan:
         """Return the steps that bring this intent about."""
         if isinstance(self.serving, Condition) and self.serving.reason == AUDIT_UNKNOWN:
             return Chain(self.intent, (), (self.serving,), self.resource)
+        if self.resource is not None and is_anothers(self.observed.environment, self.resource):
+            doubt = replaced(self.resource, self.intent.id)
+            return Chain(self.intent, (), (doubt,), self.resource)
         steps = self._deployed() if self.intent.deployed else self._undeployed()
         return Chain(self.intent, tuple(steps), tuple(self.conditions), self.resource)
 
@@ -283,6 +289,24 @@ class IntentPlan:
 def is_ours(resource: Resource) -> bool:
     """Whether we ever wrote to a resource: a label alone can come with a copy of one of ours."""
     return bool(owned_fields(resource.body, names.FIELD_MANAGER))
+
+
+def is_anothers(environment: Environment | None, resource: Resource) -> bool:
+    """Whether the environment was made after the resource: then it is not the one that asked.
+
+    A registry that was wiped counts its ids from one again, so a label alone proves nothing.
+    """
+    made_ms = environment.created_ms if environment else 0
+    return made_ms > resource.created_ms + CLOCK_SLACK_MS
+
+
+def replaced(resource: Resource, intent_id: str) -> Condition:
+    """Return why nothing is done to a resource that another registry asked for."""
+    return Condition(
+        "RegistryReplaced",
+        f"{resource.name} is older than the registry's environment, so its label {intent_id} is "
+        "another registry's; left",
+    )
 
 
 def not_ours(resource: Resource) -> Condition:

@@ -7,7 +7,7 @@ from registry.audit import MESSAGE, REASON, AdvanceRecord, OpenRecord
 from registry.chain import ApplyResource, DeleteResource
 from registry.model import Desired, Intent, Json, Observed, Policy, Record, Serving
 from registry.names import is_reverse_name
-from registry.plan import Plan
+from registry.plan import Plan, id_order
 from registry.resource import wanted_resource
 from registry.traffic import ApplyModel, DeleteModel
 
@@ -61,7 +61,7 @@ def history_rows(records: Sequence[Record], versions: Mapping[str, str]) -> list
             or "-",
             record.name,
         )
-        for record in sorted(records, key=lambda record: (record.created_ms, record.id))
+        for record in sorted(records, key=lambda record: (record.created_ms, id_order(record.id)))
     ]
 
 
