@@ -64,6 +64,11 @@ def mistakes_in(settings: Settings) -> list[tuple[str, str]]:
         found.append(("--model-registry-period", "is not a number of seconds"))
     if settings.max_deletes < 0:
         found.append(("--max-deletes", "is negative"))
+    return found + _mistakes_in_files(settings)
+
+
+def _mistakes_in_files(settings: Settings) -> list[tuple[str, str]]:
+    found = []
     for flag, path in (
         ("--model-registry-token-file", settings.address.token_file),
         ("--model-registry-ca-file", settings.address.ca_file),
@@ -77,7 +82,7 @@ def mistakes_in(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _mistake_in_url(url: str) -> str:
-    """Return what is wrong with an address, empty for nothing; it is logged, so no secret is in it."""
+    """Return what is wrong with an address, empty for nothing.  It is logged: no secret in it."""
     if not url:
         return ""
     if not re.fullmatch(r"https?://[^/?#\s]+(/[^?#\s]*)?", url):

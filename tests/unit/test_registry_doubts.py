@@ -1,4 +1,4 @@
-"""What looks right and is not: another registry's ids, pins that nothing enforces, odd names and numbers."""
+"""What looks right and is not: another registry's ids, pins nobody enforces, odd names."""
 
 import math
 from dataclasses import replace
