@@ -37,6 +37,11 @@ class Pace:
     backoff_max_s: float = 60.0
     """The longest pause after a failure; with a period, that."""
 
+    def pause_s(self, failures: int) -> float:
+        """Return how long to wait after so many failures in a row."""
+        longest = self.period_s or self.backoff_max_s
+        return min(longest, self.backoff_min_s * 2.0 ** min(failures - 1, 20))
+
 
 @dataclass(frozen=True, slots=True)
 class Tools:
@@ -173,9 +178,7 @@ class Keeper:
         pace, now = self._tools.pace, _now()
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
-            longest = pace.period_s or pace.backoff_max_s
-            pause_s = min(longest, pace.backoff_min_s * 2.0 ** min(count - 1, 20))
-            self._set_due(key, now + pause_s * (0.5 + 0.5 * self._tools.rng.random()))
+            self._set_due(key, now + pace.pause_s(count) * (0.5 + 0.5 * self._tools.rng.random()))
         elif key is None and pace.period_s:
             self._set_due(key, now + pace.period_s)
 
