@@ -26,10 +26,10 @@ from registry.audit import (
     open_record,
     read_episodes,
 )
+from registry.doubt import is_anothers, is_ours, not_ours, replaced
 from registry.model import (
     Condition,
     Desired,
-    Environment,
     Intent,
     Json,
     Observed,
@@ -38,14 +38,11 @@ from registry.model import (
     Resource,
     Serving,
 )
-from registry.ownership import owned_fields
 from registry.readiness import Progress, before_write, health
 from registry.resource import resource_delta, wanted_resource
 
 AUDIT_UNKNOWN = "AuditUnknown"
 REGISTRY_SILENT = "RegistryUnavailable"
-CLOCK_SLACK_MS = 300_000
-"""How far the clocks of the registry and of the API server may be apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,31 +281,3 @@ class IntentPlan:
 
     def _tell(self, reason: str, message: str) -> None:
         self.conditions.append(Condition(reason, message))
-
-
-def is_ours(resource: Resource) -> bool:
-    """Whether we ever wrote to a resource: a label alone can come with a copy of one of ours."""
-    return bool(owned_fields(resource.body, names.FIELD_MANAGER))
-
-
-def is_anothers(environment: Environment | None, resource: Resource) -> bool:
-    """Whether the environment was made after the resource: then it is not the one that asked.
-
-    A registry that was wiped counts its ids from one again, so a label alone proves nothing.
-    """
-    made_ms = environment.created_ms if environment else 0
-    return made_ms > resource.created_ms + CLOCK_SLACK_MS
-
-
-def replaced(resource: Resource, intent_id: str) -> Condition:
-    """Return why nothing is done to a resource that another registry asked for."""
-    return Condition(
-        "RegistryReplaced",
-        f"{resource.name} is older than the registry's environment, so its label {intent_id} is "
-        "another registry's; left",
-    )
-
-
-def not_ours(resource: Resource) -> Condition:
-    """Return why a labelled resource is not deleted."""
-    return Condition("NotOurs", f"{resource.name} has our label and not one field of ours; left")

@@ -10,15 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from registry import names
-from registry.chain import (
-    Chain,
-    DeleteResource,
-    IntentPlan,
-    is_anothers,
-    is_ours,
-    not_ours,
-    replaced,
-)
+from registry.chain import Chain, DeleteResource, IntentPlan
+from registry.doubt import is_anothers, is_ours, not_ours, replaced
 from registry.model import Condition, Desired, Intent, Observed, Policy, Resource
 from registry.traffic import ModelPlan, plan_models
 

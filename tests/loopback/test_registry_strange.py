@@ -1,4 +1,4 @@
-"""A registry that is strange rather than down: answers to a POST, a new version, a bad token file."""
+"""A registry that is strange rather than down: odd answers, a new version, a bad token file."""
 
 from collections.abc import Callable
 from pathlib import Path
