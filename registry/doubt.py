@@ -1,4 +1,4 @@
-"""Whose a resource is: a label alone proves nothing, for it can be copied or outlive its registry."""
+"""Whose a resource is: a label alone proves nothing, it can be a copy or outlive its registry."""
 
 from registry import names
 from registry.model import Condition, Environment, Resource
