@@ -64,6 +64,7 @@ class Keeper:
         self.memory = Memory()
         self.teller = Teller(namespace, tools.cluster)
         self.last_error = ""
+        self.is_answered = True
         self.succeeded_at: float | None = None
         self.looks = 0
         self.looking = False
@@ -149,6 +150,7 @@ class Keeper:
         result = "partial" if outcome.failures else "ok"
         metrics.passes.labels(self.namespace, result).inc()
         self.last_error = "; ".join(sorted({str(e) for e in outcome.failures.values()})[:3])
+        self.is_answered = True
         self.succeeded_at = datetime.now(UTC).timestamp()
         metrics.last_success.labels(self.namespace).set(self.succeeded_at)
         self._schedule_after(outcome, only)
@@ -171,6 +173,7 @@ class Keeper:
         if text != self.last_error:  # said once, however long it lasts
             log.warning("%s: nothing is changed: %s", self.namespace, text)
         self.last_error = text
+        self.is_answered = not isinstance(error, RegistryError)
         for key in [None] if only is None else list(only):
             self._schedule(key, failed=True)
 

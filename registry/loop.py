@@ -126,16 +126,19 @@ class Loop:
             return keeper.last_error.startswith(RegistryNotConfigured.reason)  # gone with it
         return not outcome.failures
 
+    async def is_registry_up(self) -> bool:
+        """Whether every registry says that it is well, and no namespace was refused an answer."""
+        for registry in self._tools.registries.open:
+            if await registry.client.is_healthy() is False:
+                return False
+        return all(keeper.is_answered for keeper in self.keepers.values())
+
     async def _probe(self) -> None:
         """Keep the metrics that nobody else moves."""
         metrics, counted = self._tools.metrics, 0
         while True:
-            up, requests = True, 0
-            for registry in self._tools.registries.open:
-                up = up and await registry.client.is_healthy() is not False
-                requests += registry.client.rest.requests
-            last = [keeper.last_error for keeper in self.keepers.values()]
-            metrics.up.set(up and not any(text.startswith("unavailable") for text in last))
+            metrics.up.set(await self.is_registry_up())
+            requests = sum(r.client.rest.requests for r in self._tools.registries.open)
             metrics.requests.inc(requests - counted)
             counted = requests
             await asyncio.sleep(PROBE_S)

@@ -97,3 +97,16 @@ async def test_the_namespace_goes_while_the_registry_is_down() -> None:
         await s.registry.up()
 
         await s.until(lambda: s.states("m0") == [("v8", "COMPLETE")])
+
+
+@pytest.mark.parametrize("kind", ["401", "404", "not-a-list", "503"])
+async def test_a_registry_that_gives_no_answer_is_not_up(kind: str) -> None:
+    """`epp_registry_up` is the truth of every outage, not only of a dead port."""
+    async with scene() as s:
+        await s.deploy("m0")
+        assert s.loop is not None
+        assert await s.loop.is_registry_up()
+        s.registry.faults = [Fault(kind, path="/api/")]
+        await s.looks(2)
+
+        assert not await s.loop.is_registry_up()
