@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from registry.model import Record, RecordState
 
 _NAME = re.compile(
-    r"(?P<stem>.*)/(?P<n>[1-9][0-9]*)-v(?P<version>[^/]+)(/(?P<k>[1-9][0-9]*)-[a-z]+)?"
+    r"(?P<stem>.*)/(?P<n>[1-9][0-9]*)-v(?P<version>[^/]+)(/(?P<k>[1-9][0-9]*)-[a-z]+)?",
+    re.DOTALL,  # a registry takes names of several lines
 )
 ENDED = frozenset({RecordState.COMPLETE, RecordState.CANCELED, RecordState.CACHED})
 

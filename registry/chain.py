@@ -26,6 +26,7 @@ from registry.audit import (
     open_record,
     read_episodes,
 )
+from registry.doubt import is_anothers, is_ours, not_ours, replaced
 from registry.model import (
     Condition,
     Desired,
@@ -37,7 +38,6 @@ from registry.model import (
     Resource,
     Serving,
 )
-from registry.ownership import owned_fields
 from registry.readiness import Progress, before_write, health
 from registry.resource import resource_delta, wanted_resource
 
@@ -109,6 +109,9 @@ class IntentPlan:
         """Return the steps that bring this intent about."""
         if isinstance(self.serving, Condition) and self.serving.reason == AUDIT_UNKNOWN:
             return Chain(self.intent, (), (self.serving,), self.resource)
+        if self.resource is not None and is_anothers(self.observed.environment, self.resource):
+            doubt = replaced(self.resource, self.intent.id)
+            return Chain(self.intent, (), (doubt,), self.resource)
         steps = self._deployed() if self.intent.deployed else self._undeployed()
         return Chain(self.intent, tuple(steps), tuple(self.conditions), self.resource)
 
@@ -278,13 +281,3 @@ class IntentPlan:
 
     def _tell(self, reason: str, message: str) -> None:
         self.conditions.append(Condition(reason, message))
-
-
-def is_ours(resource: Resource) -> bool:
-    """Whether we ever wrote to a resource: a label alone can come with a copy of one of ours."""
-    return bool(owned_fields(resource.body, names.FIELD_MANAGER))
-
-
-def not_ours(resource: Resource) -> Condition:
-    """Return why a labelled resource is not deleted."""
-    return Condition("NotOurs", f"{resource.name} has our label and not one field of ours; left")

@@ -74,6 +74,11 @@ def _serving(
         raise _Refused("NoLocation", f"{where} has no uri, storageKey or storagePath")
     uri, pins = _pins(artifact, where)
     _check_pins(pins, policy, where)
+    if policy.require_pins and not stored and not (uri or "").startswith("s3://"):
+        raise _Refused(
+            "PinNotEnforced",
+            f"{where} is pinned, and nothing enforces it on a uri that is not s3://",
+        )
     path = artifact.storage_path or (_path_of(uri) if stored and uri else None)
     return Serving(
         version_id=version_id,
@@ -106,6 +111,8 @@ def _normal(pins: dict[str, str], where: str) -> Mapping[str, str]:
     """Return pins in one spelling: a digest with its algorithm, an etag without its quotes."""
     if "etag" in pins:
         pins["etag"] = pins["etag"].strip('"')
+    if blank := [key for key, pin in pins.items() if not pin.strip()]:
+        raise _Refused("BadPin", f"{where}: {blank[0]} is empty")
     if "sha256" in pins:
         found = _SHA256.fullmatch(pins["sha256"])
         if found is None:

@@ -83,7 +83,7 @@ def _run(  # one argument for each flag
             policy=_policy(mode, accounts, require_pins, prune, inference_models, pool),
             period_s=period,
             max_deletes=max_deletes,
-            selector="" if all_namespaces else selector,
+            selector=_selector(selector, all_namespaces),
             elect=elect,
             lease_name=lease,
             lease_namespace=lease_namespace,
@@ -130,7 +130,7 @@ def _plan(  # one argument for each flag
         Settings(
             address=Address(url, token_file, ca_file, timeout),
             policy=_policy(mode, accounts, require_pins, prune, inference_models, pool),
-            selector="" if all_namespaces else selector,
+            selector=_selector(selector, all_namespaces),
             kubeconfig=kubeconfig,
             context=context,
         )
@@ -159,6 +159,19 @@ def _history(  # one argument for each flag
     from registry.history import print_history
 
     _finish(print_history(settings, _environ(), name, environment))
+
+
+def _selector(selector: str, all_namespaces: bool) -> str:
+    """Return what namespaces opt in by; all of them only where that was said."""
+    if all_namespaces:
+        return ""
+    if not selector.strip():
+        fail(
+            "it is empty, and that would mean every namespace",
+            where="--namespace-selector",
+            fix="Give labels, or say --all-namespaces",
+        )
+    return selector
 
 
 def _policy(

@@ -67,7 +67,11 @@ class RegistryClient:
 
     async def environments(self) -> list[Environment]:
         """Return every ServingEnvironment."""
-        return await self._list("serving_environments", wire.read_environment)
+        try:
+            return await self._list("serving_environments", wire.read_environment)
+        except RegistryNotFound:
+            self.version = None  # this list always exists: it may be another version by now
+            raise
 
     async def create_environment(self, name: str) -> Environment:
         """Create an environment, or return the one that somebody created meanwhile."""
@@ -140,6 +144,8 @@ class RegistryClient:
         try:
             answer = await self._call("PATCH", path, body)
         except (RegistryNotFound, RegistryRefused):
+            if self.can_patch_records:
+                raise  # it could before, so this is an outage
             self.can_patch_records = False
             return None
         self.can_patch_records = True

@@ -5,12 +5,13 @@ from typing import Any
 
 import yaml
 
-from console import Table, say, show
+from console import Table, say, show, stderr
+from registry.errors import RegistryUnavailable
 from registry.memory import Memory
 from registry.observe import Observer
 from registry.plan import plan as make_plan
 from registry.program import connect_all
-from registry.report import PLAN_COLUMNS, plan_rows, wanted_objects
+from registry.report import PLAN_COLUMNS, plan_rows, unknown, wanted_objects
 from registry.settings import Settings
 
 
@@ -26,13 +27,19 @@ async def print_plan(
             registry = await registries.of(namespace)
             observer = Observer(registry.client, cluster, registry.resolver, settings.policy)
             look = await observer.look(namespace, Memory())
-            if look.observed.environment is None:
+            observed = look.observed
+            if observed.environment is None and observed.usable and observed.runtimes:
                 rows.append((namespace, "-", "environment", namespace, "create in the registry"))
-            made = make_plan(look.desired, look.observed, settings.policy)
+            made = make_plan(look.desired, observed, settings.policy)
+            if output == "yaml" and (why := unknown(made)):
+                # A repository that lacks it would have it deleted.
+                raise RegistryUnavailable(f"{namespace}: {why}")
             rows += plan_rows(namespace, made)
-            objects += wanted_objects(look.desired, look.observed, settings.policy)
-            objects += [step.body for step in made.models.steps if hasattr(step, "body")]
+            objects += wanted_objects(look.desired, observed, settings.policy, made)
     if output == "yaml":
+        for namespace, who, verb, _, detail in rows:
+            if verb in ("note", "none"):
+                say(f"# {namespace}: {who}: {detail}", to=stderr())
         say(yaml.safe_dump_all(objects, sort_keys=False).rstrip())
     elif rows:
         show(Table(PLAN_COLUMNS, rows))

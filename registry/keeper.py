@@ -37,6 +37,11 @@ class Pace:
     backoff_max_s: float = 60.0
     """The longest pause after a failure; with a period, that."""
 
+    def pause_s(self, failures: int) -> float:
+        """Return how long to wait after so many failures in a row."""
+        longest = self.period_s or self.backoff_max_s
+        return min(longest, self.backoff_min_s * 2.0 ** min(failures - 1, 20))
+
 
 @dataclass(frozen=True, slots=True)
 class Tools:
@@ -59,6 +64,7 @@ class Keeper:
         self.memory = Memory()
         self.teller = Teller(namespace, tools.cluster)
         self.last_error = ""
+        self.is_answered = True
         self.succeeded_at: float | None = None
         self.looks = 0
         self.looking = False
@@ -144,6 +150,7 @@ class Keeper:
         result = "partial" if outcome.failures else "ok"
         metrics.passes.labels(self.namespace, result).inc()
         self.last_error = "; ".join(sorted({str(e) for e in outcome.failures.values()})[:3])
+        self.is_answered = True
         self.succeeded_at = datetime.now(UTC).timestamp()
         metrics.last_success.labels(self.namespace).set(self.succeeded_at)
         self._schedule_after(outcome, only)
@@ -166,6 +173,7 @@ class Keeper:
         if text != self.last_error:  # said once, however long it lasts
             log.warning("%s: nothing is changed: %s", self.namespace, text)
         self.last_error = text
+        self.is_answered = not isinstance(error, RegistryError)
         for key in [None] if only is None else list(only):
             self._schedule(key, failed=True)
 
@@ -173,9 +181,7 @@ class Keeper:
         pace, now = self._tools.pace, _now()
         if failed:
             count = self._failures[key] = self._failures.get(key, 0) + 1
-            longest = pace.period_s or pace.backoff_max_s
-            pause_s = min(longest, pace.backoff_min_s * 2.0 ** min(count - 1, 20))
-            self._set_due(key, now + pause_s * (0.5 + 0.5 * self._tools.rng.random()))
+            self._set_due(key, now + pace.pause_s(count) * (0.5 + 0.5 * self._tools.rng.random()))
         elif key is None and pace.period_s:
             self._set_due(key, now + pace.period_s)
 

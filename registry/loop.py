@@ -7,7 +7,7 @@ import asyncio
 import logging
 
 from registry.election import Election
-from registry.errors import ClusterError
+from registry.errors import ClusterError, RegistryNotConfigured
 from registry.keeper import Keeper, Tools
 from registry.model import Json
 from registry.triggers import Triggers
@@ -87,36 +87,58 @@ class Loop:
     async def _adjust(self, tasks: asyncio.TaskGroup) -> None:
         wanted = self._triggers.namespaces
         for namespace in sorted(wanted - set(self.keepers)):
+            await self._stop(namespace)  # it may be leaving still
             keeper = self.keepers[namespace] = Keeper(namespace, self._tools)
             task = tasks.create_task(keeper.run(), name=f"keeper {namespace}")
             self._tasks[namespace] = task
             log.info("%s: kept in step with the registry", namespace)
         for namespace in sorted(set(self.keepers) - wanted):
-            await self._leave(namespace)
+            keeper = self.keepers.pop(namespace)
+            await self._stop(namespace)
+            leaving = self._leave(keeper)
+            self._tasks[namespace] = tasks.create_task(leaving, name=f"leave {namespace}")
 
-    async def _leave(self, namespace: str) -> None:
-        """Stop keeping a namespace; of one that is gone, the audit is closed first."""
-        keeper, task = self.keepers.pop(namespace), self._tasks.pop(namespace)
-        task.cancel()
-        await asyncio.wait([task])
+    async def _stop(self, namespace: str) -> None:
+        task = self._tasks.pop(namespace, None)
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _leave(self, keeper: Keeper) -> None:
+        """Of a namespace that is gone, close the audit first, however long the registry is away."""
+        failures = 0
+        while not await self._has_left(keeper):
+            failures += 1
+            await asyncio.sleep(self._tools.pace.pause_s(failures))
+        self._tools.metrics.forget(keeper.namespace)
+        self._tasks.pop(keeper.namespace, None)
+        log.info("%s: no longer kept; what is there stays", keeper.namespace)
+
+    async def _has_left(self, keeper: Keeper) -> bool:
         try:
-            if not await self._tools.cluster.namespace_usable(namespace):
-                await keeper.look()
+            if await self._tools.cluster.namespace_usable(keeper.namespace):
+                return True
         except ClusterError as error:
-            log.warning("%s: not known whether it is gone: %s", namespace, error)
-        self._tools.metrics.forget(namespace)
-        log.info("%s: no longer kept; what is there stays", namespace)
+            log.warning("%s: not known whether it is gone: %s", keeper.namespace, error)
+            return False
+        outcome = await keeper.look()
+        if outcome is None:
+            return keeper.last_error.startswith(RegistryNotConfigured.reason)  # gone with it
+        return not outcome.failures
+
+    async def is_registry_up(self) -> bool:
+        """Whether every registry says that it is well, and no namespace was refused an answer."""
+        for registry in self._tools.registries.open:
+            if await registry.client.is_healthy() is False:
+                return False
+        return all(keeper.is_answered for keeper in self.keepers.values())
 
     async def _probe(self) -> None:
         """Keep the metrics that nobody else moves."""
         metrics, counted = self._tools.metrics, 0
         while True:
-            up, requests = True, 0
-            for registry in self._tools.registries.open:
-                up = up and await registry.client.is_healthy() is not False
-                requests += registry.client.rest.requests
-            last = [keeper.last_error for keeper in self.keepers.values()]
-            metrics.up.set(up and not any(text.startswith("unavailable") for text in last))
+            metrics.up.set(await self.is_registry_up())
+            requests = sum(r.client.rest.requests for r in self._tools.registries.open)
             metrics.requests.inc(requests - counted)
             counted = requests
             await asyncio.sleep(PROBE_S)

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from registry import names
-from registry.chain import Chain, DeleteResource, IntentPlan, is_ours, not_ours
+from registry.chain import Chain, DeleteResource, IntentPlan
+from registry.doubt import is_anothers, is_ours, not_ours, replaced
 from registry.model import Condition, Desired, Intent, Observed, Policy, Resource
 from registry.traffic import ModelPlan, plan_models
 
@@ -53,13 +54,23 @@ def plan(
     ]
     if only is None and observed.environment is not None:
         chains += _leftovers(desired, observed, resources, policy)
-    models = plan_models(ours, observed, policy, resources)
+    served = {
+        intent_id: found
+        for intent_id, found in resources.items()
+        if not is_anothers(observed.environment, found[0])
+    }
+    models = plan_models(ours, observed, policy, served)
     return Plan(models, tuple(chains))
 
 
 def intent_order(intent: Intent) -> tuple[int, str]:
     """Return what sorts intents by age: their id."""
-    return (int(intent.id) if intent.id.isdecimal() else 0, intent.id)
+    return id_order(intent.id)
+
+
+def id_order(identifier: str) -> tuple[int, str]:
+    """Return what sorts the registry's ids: they are numbers, written as text."""
+    return (int(identifier) if identifier.isdecimal() else 0, identifier)
 
 
 def _leftovers(
@@ -96,19 +107,11 @@ def _doubt(
         return not_ours(resource)
     if not policy.prune:
         return Condition("IntentGone", f"{gone} stays, for --prune is off")
-    if _is_younger(observed, resource):
-        return Condition("RegistryReplaced", f"{gone} is older than the registry's environment")
+    if observed.environment is None or is_anothers(observed.environment, resource):
+        return replaced(resource, intent_id)
     if intent_id not in observed.missing:
         return Condition("IntentGone", f"{gone} goes if the next list says so too")
     return None
-
-
-def _is_younger(observed: Observed, resource: Resource) -> bool:
-    """Whether the environment was made after the resource: then it is not the one that asked."""
-    if observed.environment is None:
-        return True
-    slack_ms = 300_000  # clocks of two machines
-    return observed.environment.created_ms > resource.created_ms + slack_ms
 
 
 def _by_intent(resources: Sequence[Resource]) -> dict[str, list[Resource]]:

@@ -3,16 +3,18 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from registry.audit import MESSAGE, REASON, AdvanceRecord, OpenRecord
-from registry.chain import ApplyResource, DeleteResource
+from registry.audit import MESSAGE, NAME_TAKEN, REASON, AdvanceRecord, OpenRecord
+from registry.chain import AUDIT_UNKNOWN, REGISTRY_SILENT, ApplyResource, DeleteResource
 from registry.model import Desired, Intent, Json, Observed, Policy, Record, Serving
-from registry.names import is_reverse_name
-from registry.plan import Plan
+from registry.plan import Plan, id_order
 from registry.resource import wanted_resource
 from registry.traffic import ApplyModel, DeleteModel
 
 PLAN_COLUMNS = ("namespace", "intent", "step", "object", "detail")
 HISTORY_COLUMNS = ("time", "state", "version", "reason", "record")
+
+NOT_OURS = frozenset({NAME_TAKEN, "RegistryReplaced"})
+UNKNOWN = frozenset({AUDIT_UNKNOWN, REGISTRY_SILENT})
 
 Step = OpenRecord | AdvanceRecord | ApplyResource | DeleteResource | ApplyModel | DeleteModel
 
@@ -32,22 +34,34 @@ def plan_rows(namespace: str, made: Plan) -> list[tuple[str, ...]]:
     return rows
 
 
-def wanted_objects(desired: Sequence[Desired], observed: Observed, policy: Policy) -> list[Json]:
-    """Return the resource of every intent that is to be served, for a repository of manifests."""
-    there = {r.labels.get("model-registry-is-id"): r for r in observed.resources}
-    return [
-        wanted_resource(
-            observed.namespace,
-            item.intent,
-            item.serving,
-            policy,
-            existing=there.get(item.intent.id),
-        )
-        for item in desired
-        if item.intent.deployed
-        and isinstance(item.serving, Serving)
-        and not is_reverse_name(item.intent.name)
-    ]
+def wanted_objects(
+    desired: Sequence[Desired], observed: Observed, policy: Policy, made: Plan
+) -> list[Json]:
+    """Return what `run` would bring about, whole, for a repository of manifests.
+
+    The plan says what that is: what another controller made and names that are taken are not in it.
+    """
+    servings = {item.intent.id: item.serving for item in desired}
+    objects = []
+    for chain in made.chains:
+        serving = servings.get(chain.intent.id)
+        reasons = {condition.reason for condition in chain.conditions}
+        if chain.intent.deployed and isinstance(serving, Serving) and not reasons & NOT_OURS:
+            objects.append(
+                wanted_resource(
+                    observed.namespace, chain.intent, serving, policy, existing=chain.resource
+                )
+            )
+    return objects + list(made.models.bodies)
+
+
+def unknown(made: Plan) -> str:
+    """Return why the plan is not the whole truth, empty where it is."""
+    for chain in made.chains:
+        for condition in chain.conditions:
+            if condition.reason in UNKNOWN:
+                return f"intent {chain.intent.name or chain.intent.id}: {condition.message}"
+    return ""
 
 
 def history_rows(records: Sequence[Record], versions: Mapping[str, str]) -> list[tuple[str, ...]]:
@@ -61,7 +75,7 @@ def history_rows(records: Sequence[Record], versions: Mapping[str, str]) -> list
             or "-",
             record.name,
         )
-        for record in sorted(records, key=lambda record: (record.created_ms, record.id))
+        for record in sorted(records, key=lambda record: (record.created_ms, id_order(record.id)))
     ]
 
 

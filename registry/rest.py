@@ -78,11 +78,17 @@ class Rest:
         if self.address.token_file is None:
             return {}
         try:  # read each time: the kubelet rotates it
-            token = self.address.token_file.read_text().strip()
+            token = self.address.token_file.read_text(encoding="ascii").strip()
         except OSError as error:
             raise RegistryUnauthorized(
                 f"{self.address.token_file}: {error.strerror}; fix --model-registry-token-file"
             ) from error
+        except ValueError:
+            token = ""
+        if not token.isprintable() or not token or " " in token:
+            raise RegistryUnauthorized(
+                f"{self.address.token_file}: holds no bearer token; fix --model-registry-token-file"
+            )
         return {"Authorization": f"Bearer {token}"}
 
 
@@ -91,11 +97,25 @@ async def connect_rest(address: Address) -> AsyncIterator[Rest]:
     """Open a session with a registry."""
     context: ssl.SSLContext | bool = True
     if address.ca_file is not None:
-        context = ssl.create_default_context(cafile=str(address.ca_file))
+        try:
+            context = ssl.create_default_context(cafile=str(address.ca_file))
+        except OSError as error:  # an SSLError is one
+            raise RegistryUnavailable(
+                f"{address.ca_file}: cannot be read as a bundle; fix --model-registry-ca-file"
+            ) from error
     connector = aiohttp.TCPConnector(ssl=context, limit=address.concurrency)
     timeout = aiohttp.ClientTimeout(total=None)  # each request has its own, with its name in it
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
         yield Rest(address, session)
+
+
+def has_certificates(path: Path) -> bool:
+    """Whether a file is a CA bundle."""
+    try:
+        ssl.create_default_context(cafile=str(path))
+    except OSError:
+        return False
+    return True
 
 
 async def _check(response: aiohttp.ClientResponse, what: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from registry import names
 from registry.audit import read_episodes
 from registry.model import Condition, Desired, Intent, Json, Observed, Policy, RecordState, Resource
-from registry.ownership import delta
+from registry.ownership import delta, owned_fields
 
 API_VERSION = "inference.networking.x-k8s.io/v1alpha2"
 KIND = "InferenceModel"
@@ -44,10 +44,14 @@ class DeleteModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The steps for all InferenceModels of a namespace, and what there is to say, by model."""
+    """The steps for all InferenceModels of a namespace, and what there is to say, by model.
+
+    `bodies` are all that are wanted, those that need no step included.
+    """
 
     steps: tuple[ApplyModel | DeleteModel, ...] = ()
     conditions: tuple[tuple[str, Condition], ...] = ()
+    bodies: tuple[Json, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +83,47 @@ def plan_models(
     existing = {model.name: model for model in observed.models}
     steps: list[ApplyModel | DeleteModel] = []
     conditions: list[tuple[str, Condition]] = []
-    for name, members in _groups(desired, observed, resources).items():
+    bodies: list[Json] = []
+    groups = _groups(desired, observed, resources)
+    for name, members in groups.items():
         try:
-            step = _plan_model(name, members, existing.get(name), observed, policy)
+            body = _plan_body(name, members, existing.get(name), observed, policy)
         except _Doubt as doubt:
             conditions.append((name, doubt.condition))
             continue
-        if step is not None:
-            steps.append(step)
-    return ModelPlan(tuple(steps), tuple(conditions))
+        step = _plan_step(name, members, existing.get(name), body)
+        steps += [step] if step is not None else []
+        bodies += [body] if body is not None else []
+    members = [member for group in groups.values() for member in group]
+    sent = frozenset(t["name"] for body in bodies for t in body["spec"]["targetModels"])
+    for name in sorted(set(existing) - set(groups)):
+        if _is_stale(existing[name], members, observed, sent):
+            leaving = frozenset(m.intent.id for m in members if not m.intent.deployed)
+            steps.append(DeleteModel(name, existing[name].uid, leaving))
+    return ModelPlan(tuple(steps), tuple(conditions), tuple(bodies))
+
+
+def _is_stale(
+    model: Resource, members: Sequence[_Member], observed: Observed, sent: frozenset[str]
+) -> bool:
+    """Whether a model is ours, and each of its targets is gone, taken out, or sent to by another.
+
+    A target that is there and that no listed intent speaks for keeps it: nobody took it out.
+    """
+    if model.terminating or model.labels.get(names.MANAGED_BY) != names.FIELD_MANAGER:
+        return False
+    if not owned_fields(model.body, names.FIELD_MANAGER):
+        return False  # a copy
+    kept = {member.resource.name for member in members if member.resource and _wants(member)}
+    known = {member.resource.name for member in members if member.resource}
+    there = {resource.name for resource in observed.resources}
+    targets = _target_names(model)
+    return not (targets & there - known) and targets & kept <= sent
+
+
+def _wants(member: _Member) -> bool:
+    """Whether an intent wants requests; a weight that cannot be read takes nothing away."""
+    return member.intent.deployed and member.intent.properties.get(names.WEIGHT_PROPERTY) != "0"
 
 
 def _groups(
@@ -107,25 +143,33 @@ def _groups(
     return groups
 
 
-def _plan_model(
+def _plan_body(
     name: str,
     members: Sequence[_Member],
     existing: Resource | None,
     observed: Observed,
     policy: Policy,
-) -> ApplyModel | DeleteModel | None:
+) -> Json | None:
+    """Return the model that is wanted, None where nothing is there to send to."""
     if existing is not None and existing.labels.get(names.MANAGED_BY) != names.FIELD_MANAGER:
         raise _Doubt("ModelNameTaken", f"InferenceModel {name} belongs to somebody else")
     present = _target_names(existing)
     wanted = [member for member in members if _is_target(member, present)]
-    leaving = frozenset(m.intent.id for m in members if not m.intent.deployed)
     if not wanted:
+        return None
+    if not names.is_resource_name(name):
+        raise _Doubt("ModelNameRefused", f"{name!r} cannot be the name of an InferenceModel")
+    return _body(name, wanted, observed, policy)
+
+
+def _plan_step(
+    name: str, members: Sequence[_Member], existing: Resource | None, body: Json | None
+) -> ApplyModel | DeleteModel | None:
+    leaving = frozenset(m.intent.id for m in members if not m.intent.deployed)
+    if body is None:
         if existing is None or existing.terminating or any(m.intent.deployed for m in members):
             return None
         return DeleteModel(name, existing.uid, leaving)
-    if not names.is_resource_name(name):
-        raise _Doubt("ModelNameRefused", f"{name!r} cannot be the name of an InferenceModel")
-    body = _body(name, wanted, observed, policy)
     if existing is None:
         return ApplyModel(body, create=True)
     if delta(body, existing.body, names.FIELD_MANAGER):

@@ -20,6 +20,8 @@ from registry.model import (
 )
 
 MODEL_ARTIFACT = "model-artifact"
+LONGEST_ID = 256
+LATEST_MS = 253_402_300_799_999  # the year 9999
 
 
 def read_environment(item: Json) -> Environment:
@@ -138,12 +140,14 @@ def _clean(text: str) -> str:
 
 def _id(item: Json) -> str:
     identifier = _text(item, "id")
-    if not identifier:
+    if not identifier or len(identifier) > LONGEST_ID:
         raise RegistryMalformed("an object without an id")
     return identifier
 
 
 def _text(item: Json, *keys: str) -> str | None:
+    if not isinstance(item, dict):
+        raise RegistryMalformed("the answer is not a JSON object")
     for key in keys:
         value = item.get(key)
         if value is None:
@@ -156,6 +160,6 @@ def _text(item: Json, *keys: str) -> str | None:
 
 def _millis(item: Json) -> int:
     text = _text(item, "createTimeSinceEpoch") or "0"
-    if not text.isdecimal():
-        raise RegistryMalformed(f"createTimeSinceEpoch {text[:20]!r} is not a number")
+    if not text.isdecimal() or len(text) > len(str(LATEST_MS)) or int(text) > LATEST_MS:
+        raise RegistryMalformed(f"createTimeSinceEpoch {text[:20]!r} is no time")
     return int(text)

@@ -9,7 +9,9 @@ import yaml
 from typer.testing import CliRunner
 
 from registry.cli import app
-from tests.fakes.registry_scene import Scene, scene
+from registry.model import Policy
+from tests.fakes.registry import Fault, Quirks
+from tests.fakes.registry_scene import API, Scene, scene
 
 RUNNER = CliRunner()
 
@@ -88,6 +90,9 @@ async def test_a_registry_that_is_down_has_an_exit_status() -> None:
         (["run", "--deployment-mode", "Mesh"], "is none of"),
         (["run", "--model-registry-token-file", "/nowhere"], "not a file"),
         (["plan", "-o", "json"], "no output"),
+        (["run", "--namespace-selector", ""], "--all-namespaces"),
+        (["plan", "--namespace-selector", " "], "--all-namespaces"),
+        (["plan", "--model-registry-ca-file", "/etc/hostname"], "no certificate"),
     ],
 )
 def test_mistakes_end_with_two(arguments: list[str], told: str) -> None:
@@ -102,3 +107,74 @@ def test_no_cluster_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = RUNNER.invoke(app, ["plan"])
     assert found.exit_code == 2
     assert "--kubeconfig" in found.output
+
+
+async def test_yaml_holds_nothing_that_run_would_not_write() -> None:
+    """Neither what the reverse controller made, nor a name that is taken, nor one name twice."""
+    async with scene(start=False, quirks=Quirks(api="v1alpha1")) as s:
+        s.model("mnist", "v8")
+        s.runtime()
+        for name in ("good", "mirrored", "taken", "other"):
+            s.intend(name)
+        s.registry.change("inference_services", s.ids["other"], name="good")
+        key = "modelregistry.opendatahub.io/inference-service-id"
+        for name, labels in (("isvc", {key: s.ids["mirrored"]}), ("taken", {"team": "x"})):
+            metadata = {"name": name, "namespace": "demo", "labels": labels}
+            s.api.put({"apiVersion": API, "kind": "InferenceService", "metadata": metadata,
+                       "spec": {"predictor": {}}})  # fmt: skip
+        code, text = await ask(s, "plan", "-o", "yaml")
+
+        assert code == 0
+        found = [body for body in yaml.safe_load_all(text) if body]
+        assert [body["metadata"]["name"] for body in found] == ["good"]
+        assert found[0]["metadata"]["labels"]["model-registry-is-id"] == s.ids["good"]
+
+
+async def test_yaml_is_whole_or_an_error() -> None:
+    """A repository from which half is missing would delete that half."""
+    async with scene(start=False) as s:
+        s.model("mnist", "v8")
+        s.runtime()
+        s.intend("m0")
+        s.registry.faults = [Fault("500", path="artifacts")]
+        code, text = await ask(s, "plan", "-o", "yaml")
+
+        assert code == 6
+        assert "kind:" not in text
+        assert "500" in text
+
+
+async def test_yaml_says_what_it_leaves_out() -> None:
+    """An intent without an artifact is not passed over in silence."""
+    async with scene(start=False) as s:
+        s.model("mnist")
+        s.bare_version("mnist", "v8")
+        s.runtime()
+        s.intend("m0")
+        code, text = await ask(s, "plan", "-o", "yaml")
+
+        assert code == 0
+        assert "NoArtifact" in text
+
+
+async def test_yaml_keeps_the_models_that_are_there() -> None:
+    """What needs no change is still wanted."""
+    async with scene(policy=Policy(inference_models=True, pool="pool")) as s:
+        await s.deploy("m0")
+        model = "inference.networking.x-k8s.io/v1alpha2", "InferenceModel"
+        await s.until(lambda: s.api.all(*model))
+        arguments = ("plan", "-o", "yaml", "--inference-models", "--inference-pool", "pool")
+        code, text = await ask(s, *arguments)
+
+        assert code == 0
+        found = [body["kind"] for body in yaml.safe_load_all(text)]
+        assert found == ["InferenceService", "InferenceModel"]
+
+
+async def test_plan_promises_no_environment_that_run_would_not_make() -> None:
+    """Without a runtime, or without the namespace, `run` writes nothing."""
+    async with scene(start=False) as s:
+        for namespace in ("demo", "nowhere"):
+            code, text = await ask(s, "plan", "-n", namespace)
+            assert code == 0
+            assert "create in the registry" not in text
